@@ -1,0 +1,51 @@
+# Every target works on a fresh machine that has Python 3.11 or newer and make.
+PYTHON ?= python3
+BIN := .venv/bin
+PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+
+.PHONY: help quickstart test test-slow lint types format wheel benchmarks clean
+.DEFAULT_GOAL := help
+
+help: ## list the targets
+	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
+
+quickstart: .venv/installed-bench ## install, then compare SGDF, SGD and Adam on small images (about 2 minutes)
+	$(BIN)/python examples/quickstart.py
+
+test: .venv/installed-dev lint types ## install, lint, type-check, run every test
+	$(BIN)/python -m pytest
+
+test-slow: .venv/installed-dev ## the trials that take minutes: torch's compiler and a wheel in an empty environment
+	$(BIN)/python -m pytest --slow -m slow
+
+lint: .venv/installed-dev ## check style and formatting
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: .venv/installed-dev ## check the types in src
+	$(BIN)/mypy
+
+format: .venv/installed-dev ## rewrite the code in the project's style
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+wheel: .venv/installed-dev ## build dist/*.whl and dist/*.tar.gz
+	$(BIN)/python -m build
+
+benchmarks: .venv/installed-dev ## measure import time and the cost of a step
+	$(BIN)/python benchmarks/import_time.py
+	$(BIN)/python benchmarks/step_time.py
+
+clean: ## remove everything that the other targets made
+	rm -rf .venv build dist results .hypothesis .mypy_cache .pytest_cache .ruff_cache
+
+.venv/bin/python:
+	$(PYTHON) -m venv .venv
+
+.venv/installed-bench: .venv/bin/python pyproject.toml constraints.txt
+	$(PIP_INSTALL) -e '.[bench]'
+	touch $@
+
+.venv/installed-dev: .venv/bin/python pyproject.toml constraints.txt
+	$(PIP_INSTALL) -e '.[bench,dev]'
+	touch $@ .venv/installed-bench

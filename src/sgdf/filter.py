@@ -1,0 +1,189 @@
+"""The gradient filter: every equation of SGDF that is not the parameter update.
+
+Pure functions: tensors in, new tensors out; no learning rate, no state dict.
+The fast paths in ``sgdf.optim`` repeat this arithmetic in place and are tested
+against it.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+CORRECTIONS = ("paper", "none")
+
+
+class FilterOutput(NamedTuple):
+    """What one step of the filter yields.
+
+    ``estimate`` is the filtered gradient and ``gain`` the weight in [0, 1] before
+    the power ``gamma`` is taken; ``mean`` and ``var`` are the running moments to
+    hand to the next step.
+    """
+
+    estimate: Tensor
+    gain: Tensor
+    mean: Tensor
+    var: Tensor
+
+
+class FilterScalars(NamedTuple):
+    """The numbers of one step that are the same for every element."""
+
+    mean_correction: float | Tensor
+    """Divides the running mean to undo its start at zero."""
+    residual_weight: float | Tensor
+    """What the squared residual weighs against ``var`` in the gain: c in the docstring below."""
+    exponent: float | Tensor
+    """The power that the gain is raised to."""
+
+
+def check_filter_options(
+    betas: tuple[float, float],
+    eps: float,
+    gamma: float,
+    gamma_decay: float,
+    correction: str,
+) -> None:
+    """Raise the ``ValueError`` that names the first option outside its range."""
+    if not eps >= 0.0:
+        raise ValueError(f"Invalid epsilon value: {eps}")
+    if not isinstance(betas, (tuple, list)) or len(betas) != 2:
+        raise ValueError(f"Invalid betas, expected two numbers: {betas}")
+    for index, beta in enumerate(betas):
+        if isinstance(beta, Tensor) or not 0.0 <= beta < 1.0:
+            raise ValueError(f"Invalid beta parameter at index {index}: {beta}")
+    if not gamma >= 0.0:
+        raise ValueError(f"Invalid gamma value: {gamma}")
+    if not gamma_decay >= 0.0:
+        raise ValueError(f"Invalid gamma_decay value: {gamma_decay}")
+    if correction not in CORRECTIONS:
+        raise ValueError(f"Invalid correction: {correction!r}, expected one of {CORRECTIONS}")
+
+
+def one_minus_power(beta: float, step: float | Tensor) -> float | Tensor:
+    """Return ``1 - beta**step`` without cancellation where ``step`` is a tensor.
+
+    On the host float64 is exact enough as written; a float32 step on a device is
+    not: there 1 - 0.999**1 would be off by 1e-5.
+    """
+    if isinstance(step, Tensor):
+        return -torch.expm1(step * math.log(beta)) if beta > 0.0 else torch.ones_like(step)
+    return 1.0 - float(beta**step)
+
+
+def filter_scalars(
+    step: float | Tensor,
+    *,
+    betas: tuple[float, float],
+    gamma: float,
+    gamma_decay: float,
+    correction: str,
+) -> FilterScalars:
+    """Return the scalars of step ``step`` (1 for the first gradient)."""
+    beta1, beta2 = betas
+    residual_weight = one_minus_power(beta2, step)
+    if correction == "paper":
+        mean_share = (1.0 - beta1) / (1.0 + beta1) * one_minus_power(beta1, 2 * step)
+        residual_weight = residual_weight / mean_share
+    return FilterScalars(
+        mean_correction=one_minus_power(beta1, step),
+        residual_weight=residual_weight,
+        exponent=gamma / step**gamma_decay if gamma_decay else gamma,
+    )
+
+
+def filter_gradient(
+    grad: Tensor,
+    mean: Tensor,
+    var: Tensor,
+    step: float | Tensor,
+    *,
+    betas: tuple[float, float],
+    eps: float,
+    gamma: float,
+    gamma_decay: float = 0.0,
+    correction: str = "paper",
+) -> FilterOutput:
+    r"""Filter one gradient; the arguments are left as they are.
+
+    With the gradient :math:`g_t` and the moments :math:`m_{t-1}, s_{t-1}` (zero
+    before the first step), element by element:
+
+    .. math::
+        m_t &= \beta_1 m_{t-1} + (1-\beta_1)\, g_t \\
+        s_t &= \beta_2 s_{t-1} + (1-\beta_2)\, (g_t - m_t)^2 \\
+        \hat m_t &= m_t / (1-\beta_1^t), \qquad r_t = g_t - \hat m_t \\
+        c_t &= \frac{(1+\beta_1)(1-\beta_2^t)}{(1-\beta_1)(1-\beta_1^{2t})} \\
+        K_t &= \frac{s_t}{s_t + c_t\,(r_t^2 + \varepsilon)} \\
+        \hat g_t &= \hat m_t + K_t^{\gamma_t}\, r_t,
+            \qquad \gamma_t = \gamma / t^{\texttt{gamma\_decay}}
+
+    This is Algorithm 1 of the paper with numerator and denominator of the gain
+    multiplied by :math:`c_t`. Where both are zero the gain is 0.
+
+    Args:
+        grad: the gradient of this step, a real tensor.
+        mean: running mean before this step.
+        var: running residual variance before this step.
+        step: number of this step, 1 for the first; a tensor keeps the arithmetic
+            on its device and the call free of synchronisation.
+        betas: decay rates of ``mean`` and ``var``.
+        eps: added to the squared residual.
+        gamma: power of the gain. 0 returns the gradient as it came.
+        gamma_decay: lets the power shrink as ``gamma / step**gamma_decay``.
+        correction: ``"paper"`` for the factor :math:`c_t` above, ``"none"`` for
+            :math:`c_t = 1-\beta_2^t`, Adam's correction alone.
+
+    Returns:
+        The estimate, the gain :math:`K_t` and the moments to carry on, in float32
+        or the widest dtype among the arguments.
+
+    Example:
+        >>> import torch
+        >>> from sgdf import filter_gradient
+        >>> mean = var = torch.zeros(2)
+        >>> for step, grad in enumerate([[1.0, 1.0], [1.0, -1.0], [1.0, 1.0]], start=1):
+        ...     out = filter_gradient(torch.tensor(grad), mean, var, step,
+        ...                           betas=(0.9, 0.999), eps=1e-8, gamma=0.5)
+        ...     mean, var = out.mean, out.var
+        >>> out.estimate  # the steady gradient passes, the erratic one is held back
+        tensor([1.0000, 0.4790])
+    """
+    check_filter_options(betas, eps, gamma, gamma_decay, correction)
+    if not isinstance(step, Tensor) and step < 1:
+        raise ValueError(f"Invalid step, the first is 1: {step}")
+    if grad.is_complex():
+        raise ValueError("filter_gradient takes real tensors; pass complex ones as view_as_real")
+
+    dtype = torch.promote_types(torch.promote_types(grad.dtype, mean.dtype), torch.float32)
+    grad, mean, var = grad.to(dtype), mean.to(dtype), var.to(dtype)
+    if isinstance(step, Tensor):
+        step = step.to(dtype)
+    scalars = filter_scalars(
+        step, betas=betas, gamma=gamma, gamma_decay=gamma_decay, correction=correction
+    )
+
+    beta1, beta2 = betas
+    mean = mean.lerp(grad, 1.0 - beta1)
+    var = beta2 * var + (1.0 - beta2) * (grad - mean).square()
+    corrected_mean = mean / scalars.mean_correction
+    residual = grad - corrected_mean
+    total = var + scalars.residual_weight * (residual.square() + eps)
+    # The floor matters only where 0 would stand over 0, and makes that 0.
+    gain = var / total.clamp_min(torch.finfo(dtype).tiny)
+    estimate = corrected_mean + _power(gain, scalars.exponent) * residual
+    return FilterOutput(estimate, gain, mean, var)
+
+
+def _power(gain: Tensor, exponent: float | Tensor) -> Tensor:
+    """Return ``gain**exponent``, with slope 0 instead of infinity where the gain is 0."""
+    if not gain.requires_grad:
+        return gain.pow(exponent)
+    positive = gain > 0
+    return torch.where(
+        positive, torch.where(positive, gain, 1.0).pow(exponent), gain.detach().pow(exponent)
+    )
