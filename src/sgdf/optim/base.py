@@ -1,0 +1,336 @@
+"""What all optimizers here share: groups, closure, decay, loading, the choice of a path.
+
+A subclass names its buffers and turns gradients into update directions; the
+rest of ``torch.optim``'s contract is kept here.
+"""
+
+from __future__ import annotations
+
+import warnings
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, ClassVar, overload
+
+import torch
+from torch import Tensor
+from torch.optim.optimizer import Optimizer, ParamsT, _foreach_supported_types
+
+from . import state as storage
+
+Group = dict[str, Any]
+
+
+class BaseOptimizer(Optimizer):
+    """An optimizer that moves each parameter by ``-lr`` times a direction."""
+
+    _buffer_names: ClassVar[tuple[str, ...]]
+    """State keys, besides ``step``, whose tensors have the parameter's shape."""
+
+    def __init__(self, params: ParamsT, defaults: Group) -> None:
+        self._check_options(defaults)
+        if defaults["fused"]:
+            warnings.warn(
+                f"{type(self).__name__} has no fused implementation yet; using foreach",
+                stacklevel=3,
+            )
+        super().__init__(params, defaults)
+
+    # What a subclass provides.
+
+    def _check_options(self, group: Group) -> None:
+        """Raise if an option of ``group`` is invalid; subclasses add their own."""
+        lr = group["lr"]
+        if isinstance(lr, Tensor) and lr.numel() != 1:
+            raise ValueError(f"Tensor lr must be 1-element, got {tuple(lr.shape)}")
+        if not (lr.detach() if isinstance(lr, Tensor) else lr) >= 0.0:
+            raise ValueError(f"Invalid learning rate: {lr}")
+        if not group["weight_decay"] >= 0.0:
+            raise ValueError(f"Invalid weight_decay value: {group['weight_decay']}")
+        if group["foreach"] and group["fused"]:
+            raise RuntimeError("`fused` and `foreach` cannot be `True` together.")
+        for path in ("foreach", "fused"):
+            if group[path] and group["differentiable"]:
+                raise RuntimeError(f"`{path}` does not support `differentiable`")
+        storage.check_format(group["state_format"], group["stochastic_rounding"])
+
+    @abstractmethod
+    def _direction(
+        self, group: Group, grad: Tensor, buffers: Sequence[Tensor], step: float | Tensor
+    ) -> Tensor:
+        """Return the direction for one parameter and update its buffers."""
+
+    @abstractmethod
+    def _directions(
+        self,
+        group: Group,
+        grads: list[Tensor],
+        buffers: Sequence[list[Tensor]],
+        steps: Sequence[float | Tensor],
+    ) -> list[Tensor]:
+        """Do the same for a list of parameters of one device and dtype."""
+
+    # The step.
+
+    @overload
+    def step(self, closure: None = None) -> None: ...
+
+    @overload
+    def step(self, closure: Callable[[], float]) -> float: ...
+
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:
+        """Update the parameters once.
+
+        Args:
+            closure: reevaluates the model and returns the loss, which ``step``
+                hands back.
+        """
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+
+        if not torch.compiler.is_compiling():
+            self._check_step()
+        with torch.set_grad_enabled(self.defaults["differentiable"]):
+            for group in self.param_groups:
+                params: list[Tensor] = []
+                grads: list[Tensor] = []
+                steps: list[Tensor] = []
+                buffers: list[list[Tensor]] = [[] for _ in self._buffer_names]
+                self._init_group(group, params, grads, steps, *buffers)
+                if _uses_foreach(group, params):
+                    self._step_foreach(group, params, grads, steps, buffers)
+                else:
+                    self._step_single(group, params, grads, steps, buffers)
+        return loss
+
+    def _check_step(self) -> None:
+        """Raise whatever would stop a step half-way, before anything is changed."""
+        capturing = torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
+        for group in self.param_groups:
+            if capturing and not group["capturable"]:
+                raise RuntimeError(
+                    f"Attempting CUDA graph capture of step() for an instance of "
+                    f"{type(self).__name__} but param_groups' capturable is False."
+                )
+            for param in group["params"]:
+                if param.grad is None:
+                    continue
+                if param.grad.layout != torch.strided:
+                    raise RuntimeError(
+                        f"{type(self).__name__} does not support sparse gradients, got one of "
+                        f"layout {param.grad.layout} and shape {tuple(param.grad.shape)}"
+                    )
+                if group["capturable"] and param.device.type == "cpu":
+                    raise AssertionError(
+                        "If capturable=True, params and state_steps must be on supported "
+                        "devices: an accelerator, not cpu."
+                    )
+
+    # torch.compile runs a method of this name and shape outside the graph, so that
+    # creating the state is not traced.
+    def _init_group(
+        self,
+        group: Group,
+        params: list[Tensor],
+        grads: list[Tensor],
+        steps: list[Tensor],
+        *buffers: list[Tensor],
+    ) -> None:
+        """Fill the lists with the parameters that have a gradient and their state."""
+        for param in group["params"]:
+            if param.grad is None:
+                continue
+            state = self.state[param]
+            if not state:
+                device = param.device if group["capturable"] else "cpu"
+                state["step"] = torch.zeros((), dtype=torch.float32, device=device)
+                for name in self._buffer_names:
+                    state[name] = storage.new_buffer(param)
+            params.append(param)
+            grads.append(param.grad)
+            steps.append(state["step"])
+            for name, buffer in zip(self._buffer_names, buffers, strict=True):
+                buffer.append(state[name])
+
+    def _step_single(
+        self,
+        group: Group,
+        params: list[Tensor],
+        grads: list[Tensor],
+        steps: list[Tensor],
+        buffers: list[list[Tensor]],
+    ) -> None:
+        """Update one parameter after the other, out of place as autograd needs it."""
+        lr, decay, decoupled = _lr(group), group["weight_decay"], group["decoupled_weight_decay"]
+        for param, grad, step, *own in zip(params, grads, steps, *buffers, strict=True):
+            step += 1
+            param, grad, *own = _as_real(param, grad, *own)
+            grad = grad.to(storage.buffer_dtype(param))
+            if group["maximize"]:
+                grad = -grad
+            if decay and not decoupled:
+                grad = grad.add(param, alpha=decay)
+            direction = self._direction(group, grad, own, _count(group, step))
+
+            # Rounded once, when written: a bf16 parameter must not lose a small decay.
+            # Autograd may need the old value, which the write would destroy.
+            value = param.to(direction.dtype, copy=group["differentiable"])
+            if decay and decoupled:
+                value = value * (1 - lr * decay)
+            param.copy_(value - lr * direction)
+
+    def _step_foreach(
+        self,
+        group: Group,
+        params: list[Tensor],
+        grads: list[Tensor],
+        steps: list[Tensor],
+        buffers: list[list[Tensor]],
+    ) -> None:
+        """Update lists of like parameters with few kernels each."""
+        lr, decay, decoupled = _lr(group), group["weight_decay"], group["decoupled_weight_decay"]
+        torch._foreach_add_(steps, 1)
+        for bucket in _buckets(params, grads):
+            own_params, own_grads, *own = (
+                list(tensors)
+                for tensors in zip(
+                    *(
+                        _as_real(params[i], grads[i], *(buffer[i] for buffer in buffers))
+                        for i in bucket
+                    ),
+                    strict=True,
+                )
+            )
+            dtype = storage.buffer_dtype(own_params[0])
+            own_grads = [grad.to(dtype) for grad in own_grads]
+            if group["maximize"]:
+                own_grads = list(torch._foreach_neg(own_grads))
+            if decay and not decoupled:
+                own_grads = list(torch._foreach_add(own_grads, own_params, alpha=decay))
+            directions = self._directions(
+                group, own_grads, own, [_count(group, steps[i]) for i in bucket]
+            )
+
+            values = [param.to(dtype) for param in own_params]
+            if decay and decoupled:
+                torch._foreach_mul_(values, 1 - lr * decay)
+            torch._foreach_mul_(directions, lr)
+            torch._foreach_sub_(values, directions)
+            if values[0] is not own_params[0]:
+                torch._foreach_copy_(own_params, values)
+
+    # Groups and checkpoints.
+
+    def add_param_group(self, param_group: Group) -> None:
+        """Add a group, as in ``torch.optim``; the dict passed in stays as it is."""
+        if isinstance(param_group, dict):
+            self._check_options({**self.defaults, **param_group})
+            param_group = dict(param_group)
+        super().add_param_group(param_group)
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Load a checkpoint, or raise and leave the optimizer as it was.
+
+        Options that the checkpoint does not know keep their present value, and so
+        does ``state_format``. The tensors are copied, in the dtype that the state
+        has here: torch alone would round a float32 state to a bf16 parameter.
+        """
+        loaded: dict[str, Any] = {}
+
+        def prepare(_: Optimizer, incoming: dict[str, Any]) -> dict[str, Any]:
+            loaded.update(incoming, param_groups=self._completed_groups(incoming["param_groups"]))
+            for _group, index, param, state in self._matched_state(loaded):
+                self._check_state(index, param, state)
+            return loaded
+
+        def restore(_: Optimizer) -> None:
+            for group, _index, param, state in self._matched_state(loaded):
+                self.state[param].update(
+                    step=torch.tensor(
+                        float(state["step"]),
+                        dtype=torch.float32,
+                        device=param.device if group["capturable"] else "cpu",
+                    ),
+                    **{
+                        name: storage.loaded_buffer(state[name], param)
+                        for name in self._buffer_names
+                    },
+                )
+
+        # Registered for this call only: the last word before torch changes
+        # anything, and the first after it.
+        hooks = [
+            self.register_load_state_dict_pre_hook(prepare),
+            self.register_load_state_dict_post_hook(restore, prepend=True),
+        ]
+        try:
+            super().load_state_dict(state_dict)
+        finally:
+            for hook in hooks:
+                hook.remove()
+
+    def _completed_groups(self, incoming: list[Group]) -> list[Group]:
+        if len(incoming) != len(self.param_groups):
+            return incoming  # torch's own check says so
+        completed = []
+        for own, group in zip(self.param_groups, incoming, strict=True):
+            options = {name: own[name] for name in self.defaults}
+            group = {**options, **group, "state_format": options["state_format"]}
+            self._check_options(group)
+            completed.append(group)
+        return completed
+
+    def _matched_state(self, loaded: dict[str, Any]) -> Iterator[tuple[Group, Any, Tensor, Group]]:
+        """Yield group, id, parameter and state of each entry in a checkpoint's state."""
+        for group, saved in zip(self.param_groups, loaded["param_groups"], strict=False):
+            for param, index in zip(group["params"], saved["params"], strict=False):
+                if state := loaded["state"].get(index):
+                    yield group, index, param, state
+
+    def _check_state(self, index: Any, param: Tensor, state: Group) -> None:
+        for name in ("step", *self._buffer_names):
+            if name not in state:
+                raise ValueError(f"Invalid state of parameter {index}: no {name!r} in {set(state)}")
+        for name in self._buffer_names:
+            if state[name].shape != param.shape:
+                raise ValueError(
+                    f"Invalid state of parameter {index}: {name!r} has shape "
+                    f"{tuple(state[name].shape)}, the parameter {tuple(param.shape)}"
+                )
+
+
+def _uses_foreach(group: Group, params: list[Tensor]) -> bool:
+    """Choose what was asked for, else foreach where each parameter's type allows it.
+
+    As in ``torch.optim``, False for either of ``foreach`` and ``fused`` asks for the loop.
+    """
+    if not params or group["differentiable"]:
+        return False
+    if group["foreach"] is None and group["fused"] is None:
+        return all(type(param) in _foreach_supported_types for param in params)
+    return bool(group["foreach"] or group["fused"])
+
+
+def _lr(group: Group) -> float | Tensor:
+    lr = group["lr"]
+    return lr.reshape(()) if isinstance(lr, Tensor) else lr
+
+
+def _count(group: Group, step: Tensor) -> float | Tensor:
+    """Return the step as a number, or as the tensor where reading it would not do."""
+    if group["capturable"] or torch.compiler.is_compiling():
+        return step
+    return step.item()
+
+
+def _as_real(*tensors: Tensor) -> tuple[Tensor, ...]:
+    return tuple(torch.view_as_real(t) if t.is_complex() else t for t in tensors)
+
+
+def _buckets(params: list[Tensor], grads: list[Tensor]) -> list[list[int]]:
+    """Return the indices grouped by device and dtypes, which foreach kernels need alike."""
+    buckets: dict[Any, list[int]] = {}
+    for index, (param, grad) in enumerate(zip(params, grads, strict=True)):
+        buckets.setdefault((param.device, param.dtype, grad.dtype), []).append(index)
+    return list(buckets.values())

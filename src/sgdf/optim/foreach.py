@@ -1,0 +1,65 @@
+"""The arithmetic of ``sgdf.filter`` on lists of tensors, in place and in few kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..filter import filter_scalars
+
+
+def filter_gradients(
+    grads: list[Tensor],
+    means: list[Tensor],
+    variances: list[Tensor],
+    steps: Sequence[float | Tensor],
+    *,
+    betas: tuple[float, float],
+    eps: float,
+    gamma: float,
+    gamma_decay: float,
+    correction: str,
+) -> list[Tensor]:
+    """Return the estimates of ``filter_gradient`` and update ``means`` and ``variances``.
+
+    All tensors share one device and one real dtype, float32 or wider.
+    """
+    beta1, beta2 = betas
+    dtype = grads[0].dtype
+    scalars = (
+        filter_scalars(
+            step.to(dtype) if isinstance(step, Tensor) else step,
+            betas=betas,
+            gamma=gamma,
+            gamma_decay=gamma_decay,
+            correction=correction,
+        )
+        for step in steps
+    )
+    # Numbers or 0-dimensional tensors, as the steps are: an overload that torch's stubs lack.
+    columns: Any = zip(*scalars, strict=True)
+    mean_corrections, residual_weights, exponents = map(list, columns)
+
+    torch._foreach_lerp_(means, grads, 1.0 - beta1)
+    residuals = torch._foreach_sub(grads, means)
+    torch._foreach_mul_(variances, beta2)
+    torch._foreach_addcmul_(variances, residuals, residuals, 1.0 - beta2)
+
+    estimates = torch._foreach_div(means, mean_corrections)
+    residuals = torch._foreach_sub(grads, estimates)
+    gains = torch._foreach_mul(residuals, residuals)
+    torch._foreach_add_(gains, eps)
+    torch._foreach_mul_(gains, residual_weights)
+    torch._foreach_add_(gains, variances)
+    torch._foreach_clamp_min_(gains, torch.finfo(dtype).tiny)
+    torch._foreach_reciprocal_(gains)
+    torch._foreach_mul_(gains, variances)
+    if gamma == 0.5 and not gamma_decay:
+        torch._foreach_sqrt_(gains)  # the paper's choice, many times faster than a power
+    else:
+        torch._foreach_pow_(gains, exponents)
+    torch._foreach_addcmul_(estimates, gains, residuals)
+    return list(estimates)

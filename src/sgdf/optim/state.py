@@ -1,0 +1,37 @@
+"""How the optimizers store the buffers that have the shape of a parameter."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+FORMATS = ("full", "bfloat16", "int8", "block")
+
+
+def check_format(state_format: str, stochastic_rounding: bool) -> None:
+    """Refuse unknown formats, and those that are announced but not there yet."""
+    if state_format not in FORMATS:
+        raise ValueError(f"Invalid state_format: {state_format!r}, expected one of {FORMATS}")
+    if state_format != "full":
+        raise NotImplementedError(
+            f"state_format={state_format!r} is not implemented yet; use state_format='full'"
+        )
+    if stochastic_rounding:
+        raise NotImplementedError(
+            "stochastic_rounding=True is not implemented yet; use stochastic_rounding=False"
+        )
+
+
+def buffer_dtype(param: Tensor) -> torch.dtype:
+    """Return float32 or, where it is wider, the parameter's dtype (complex stays complex)."""
+    return torch.promote_types(param.dtype, torch.float32)
+
+
+def new_buffer(param: Tensor) -> Tensor:
+    """Return zeros in the shape and memory layout of ``param``."""
+    return torch.zeros_like(param, dtype=buffer_dtype(param), memory_format=torch.preserve_format)
+
+
+def loaded_buffer(value: Tensor, param: Tensor) -> Tensor:
+    """Return a copy of a checkpoint's buffer as ``param`` needs it."""
+    return value.detach().to(device=param.device, dtype=buffer_dtype(param), copy=True)
