@@ -1,0 +1,168 @@
+"""The contract table: one row per optimizer, its capabilities as columns.
+
+Every test in ``test_contract.py`` and its neighbours runs over these rows. A new
+optimizer adds a row, not a test.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import product
+from typing import Any
+
+import numpy as np
+import torch
+from reference import ReferenceSGDF
+
+import sgdf
+
+Options = dict[str, Any]
+
+DECAYS: list[Options] = [
+    {},
+    {"weight_decay": 0.05},
+    {"weight_decay": 0.05, "decoupled_weight_decay": True},
+]
+DIRECTIONS: list[Options] = [{}, {"maximize": True}]
+FILTERS: list[Options] = [
+    {"gamma": gamma, "gamma_decay": gamma_decay, "correction": correction, "betas": betas}
+    for gamma, gamma_decay, correction, betas in product(
+        (0.5, 1.0, 0.3), (0.0, 0.5), ("paper", "none"), ((0.9, 0.999), (0.5, 0.9))
+    )
+]
+EDGES: list[Options] = [
+    {"eps": 0.0},
+    {"eps": 1e-3},
+    {"eps": float("inf")},
+    {"gamma": 0.0},
+    {"betas": (0.0, 0.0)},
+    {"betas": (0.0, 0.999)},
+    {"betas": (0.99, 0.0)},
+    {"lr": 0.0},
+    {"lr": torch.tensor(0.05, dtype=torch.float64)},
+    {"lr": torch.tensor([0.05], dtype=torch.float64), "weight_decay": 0.05},
+    {
+        "lr": torch.tensor(0.05, dtype=torch.float64),
+        "weight_decay": 0.05,
+        "decoupled_weight_decay": True,
+    },
+]
+
+
+@dataclass(frozen=True)
+class Case:
+    """What the tests know of one optimizer."""
+
+    optimizer: Callable[..., torch.optim.Optimizer]
+    reference: Callable[..., Any]
+    options: list[Options]
+    """Combinations of constructor arguments to compare with the reference."""
+    buffers: dict[str, str]
+    """State key to attribute of the reference."""
+    lr: float
+    """A learning rate that suits the small problems of the tests."""
+    foreach: bool = True
+    compiles: bool = True
+    differentiable: bool = True
+    complex: bool = True
+    low_precision: bool = True
+    invalid: list[tuple[Options, str]] = field(default_factory=list)
+    """Constructor arguments of its own that are refused, and what the message names."""
+
+    @property
+    def name(self) -> str:
+        """The name that the test ids show."""
+        return self.optimizer.__name__
+
+    @property
+    def paths(self) -> list[str]:
+        """The implementations to compare with each other."""
+        return ["single", "capturable"] + (["foreach", "foreach-capturable"] * self.foreach)
+
+
+FILTER_ERRORS = [
+    ({"eps": -1e-8}, "-1e-08"),
+    ({"eps": float("nan")}, "nan"),
+    ({"betas": (1.0, 0.999)}, "index 0: 1.0"),
+    ({"betas": (0.9, -0.1)}, "index 1: -0.1"),
+    ({"betas": (0.9,)}, r"\(0.9,\)"),
+    ({"betas": (torch.tensor(0.9), torch.tensor(0.99))}, "index 0"),
+    ({"gamma": -0.5}, "-0.5"),
+    ({"gamma_decay": -1.0}, "-1.0"),
+    ({"correction": "adam"}, "adam"),
+]
+
+CASES = [
+    Case(
+        optimizer=sgdf.SGDF,
+        reference=ReferenceSGDF,
+        options=[
+            decay | direction | filtering
+            for decay, direction, filtering in product(DECAYS, DIRECTIONS, FILTERS)
+        ]
+        + EDGES,
+        buffers={"exp_avg": "m", "exp_var": "s"},
+        lr=0.1,
+        invalid=FILTER_ERRORS,
+    ),
+]
+
+
+def describe(value: Any) -> str | None:
+    """Name a parameter of a test as a user would write it."""
+    if isinstance(value, Case):
+        return value.name
+    if isinstance(value, dict):
+        return ",".join(f"{key}={option}" for key, option in value.items()) or "defaults"
+    return None
+
+
+def build(case: Case, params: Any, path: str = "single", **options: Any) -> torch.optim.Optimizer:
+    """Construct the optimizer of ``case`` so that it takes ``path``.
+
+    ``capturable`` paths keep the step count as a tensor, which an accelerator
+    needs. The refusal of the CPU is lifted so that their arithmetic is tested here.
+    """
+    options = {"lr": case.lr, **options}
+    if isinstance(options["lr"], torch.Tensor):
+        options["lr"] = options["lr"].clone()
+    capturable = path.endswith("capturable")
+    optimizer = case.optimizer(
+        params, foreach=path.startswith("foreach"), capturable=capturable, **options
+    )
+    if capturable:
+        optimizer._check_step = lambda: None
+    return optimizer
+
+
+class Quadratic:
+    """A noisy parabola per shape, the same sequence of gradients for every optimizer."""
+
+    shapes = ((3, 4), (5,), (), (2, 1, 3))
+
+    def __init__(self, dtype: torch.dtype = torch.float64, seed: int = 0, sign: float = 1.0):
+        self.dtype, self.sign = dtype, sign
+        self.rng = np.random.default_rng(seed)
+        self.targets = [self.rng.normal(size=shape) for shape in self.shapes]
+        self.params = [
+            torch.nn.Parameter(torch.tensor(self.rng.normal(size=shape), dtype=dtype))
+            for shape in self.shapes
+        ]
+
+    def gradients(self, points: list[np.ndarray], noise: list[np.ndarray]) -> list[np.ndarray]:
+        """Return the gradients at ``points`` with this step's noise."""
+        return [
+            self.sign * ((p - target) + n)
+            for p, target, n in zip(points, self.targets, noise, strict=True)
+        ]
+
+    def noise(self) -> list[np.ndarray]:
+        """Draw the next step's noise."""
+        return [self.rng.normal(size=shape) for shape in self.shapes]
+
+    def set_gradients(self, params: list[torch.Tensor], noise: list[np.ndarray]) -> None:
+        """Write this step's gradients into ``params``."""
+        points = [p.detach().double().numpy() for p in params]
+        for param, grad in zip(params, self.gradients(points, noise), strict=True):
+            param.grad = torch.as_tensor(grad, dtype=param.dtype)
