@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from reference import ReferenceSGDF
 
 import sgdf
+from reference import ReferenceSGDF
 
 Options = dict[str, Any]
 

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+
 from cases import CASES, Quadratic, build, describe
 
 STEPS = 500

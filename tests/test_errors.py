@@ -1,0 +1,174 @@
+"""Bad input: the right kind of error, the value in its message, nothing half-changed."""
+
+import copy
+
+import pytest
+import torch
+
+from cases import CASES, Quadratic, build, describe
+from test_contract import assert_equal, each_case, snapshot, train
+
+COMMON = [
+    ({"lr": -0.1}, ValueError, "Invalid learning rate: -0.1"),
+    ({"lr": float("nan")}, ValueError, "Invalid learning rate: nan"),
+    ({"lr": torch.tensor(-0.5)}, ValueError, "Invalid learning rate: .*-0.5"),
+    ({"lr": torch.tensor([0.1, 0.2])}, ValueError, r"1-element, got \(2,\)"),
+    ({"weight_decay": -1.0}, ValueError, "Invalid weight_decay value: -1.0"),
+    ({"foreach": True, "fused": True}, RuntimeError, "`fused` and `foreach`"),
+    ({"differentiable": True, "fused": True}, RuntimeError, "`fused` does not support"),
+    ({"differentiable": True, "foreach": True}, RuntimeError, "`foreach` does not support"),
+    ({"state_format": "int3"}, ValueError, "int3"),
+    ({"state_format": "int8"}, NotImplementedError, "int8"),
+    ({"state_format": "bfloat16"}, NotImplementedError, "bfloat16"),
+    ({"state_format": "block"}, NotImplementedError, "block"),
+    ({"stochastic_rounding": True}, NotImplementedError, "stochastic_rounding"),
+]
+ROWS = [(case, *row) for case in CASES for row in COMMON]
+ROWS += [(case, options, ValueError, text) for case in CASES for options, text in case.invalid]
+
+
+def each_invalid(rows):
+    return pytest.mark.parametrize(("case", "options", "error", "message"), rows, ids=describe)
+
+
+@each_invalid(ROWS)
+def test_constructor_refuses(case, options, error, message):
+    with pytest.raises(error, match=message):
+        case.optimizer([torch.nn.Parameter(torch.ones(1))], **options)
+
+
+@each_invalid(ROWS)
+def test_added_group_is_refused(case, options, error, message):
+    problem = Quadratic()
+    optimizer = build(case, problem.params[:1])
+    group = {"params": problem.params[1:], "foreach": None, **options}
+    before, given = snapshot(optimizer), dict(group)
+    with pytest.raises(error, match=message):
+        optimizer.add_param_group(group)
+    assert_equal(snapshot(optimizer), before)
+    assert group.keys() == given.keys()
+    assert all(group[key] is given[key] for key in group)
+
+
+# On loading, the constructor's state_format wins, so that a wrong one does no harm.
+@each_invalid([row for row in ROWS if "state_format" not in row[1]])
+def test_loaded_group_is_refused(case, options, error, message):
+    problem = Quadratic()
+    optimizer = build(case, problem.params)
+    train(optimizer, problem, 2)
+    before = snapshot(optimizer)
+    bad = snapshot(optimizer)
+    bad["param_groups"][0].update({"foreach": None} | options)
+    with pytest.raises(error, match=message):
+        optimizer.load_state_dict(bad)
+    assert_equal(snapshot(optimizer), before)
+
+
+@each_case
+@pytest.mark.parametrize(
+    ("group", "error", "message"),
+    [
+        ([torch.nn.Parameter(torch.ones(1))], TypeError, "must be a dict"),
+        ({"params": "own"}, ValueError, "more than one parameter group"),
+        ({"params": {torch.ones(1)}}, TypeError, "sets"),
+        ({"params": [3.0]}, TypeError, "float"),
+    ],
+)
+def test_added_group_with_bad_parameters_is_refused(case, group, error, message):
+    problem = Quadratic()
+    optimizer = build(case, problem.params)
+    if isinstance(group, dict) and group["params"] == "own":
+        group = {"params": problem.params[:1]}
+    before = snapshot(optimizer)
+    with pytest.raises(error, match=message):
+        optimizer.add_param_group(group)
+    assert_equal(snapshot(optimizer), before)
+
+
+def shrink(state_dict):
+    state_dict["state"][1]["exp_avg"] = torch.zeros(2)
+
+
+def lose_buffer(state_dict):
+    del state_dict["state"][0]["exp_avg"]
+
+
+def lose_step(state_dict):
+    del state_dict["state"][0]["step"]
+
+
+def add_group(state_dict):
+    state_dict["param_groups"].append(copy.deepcopy(state_dict["param_groups"][0]))
+
+
+def drop_parameter(state_dict):
+    state_dict["param_groups"][0]["params"].pop()
+
+
+@each_case
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (shrink, r"parameter 1: 'exp_avg' has shape \(2,\), the parameter \(5,\)"),
+        (lose_buffer, "parameter 0: no 'exp_avg'"),
+        (lose_step, "parameter 0: no 'step'"),
+        (add_group, "different number of parameter groups"),
+        (drop_parameter, "size of optimizer's group"),
+    ],
+)
+def test_bad_checkpoint_is_refused(case, spoil, message):
+    problem = Quadratic()
+    optimizer = build(case, problem.params)
+    train(optimizer, problem, 2)
+    before, bad = snapshot(optimizer), snapshot(optimizer)
+    spoil(bad)
+    with pytest.raises(ValueError, match=message):
+        optimizer.load_state_dict(bad)
+    assert_equal(snapshot(optimizer), before)
+    hooks = optimizer._optimizer_load_state_dict_pre_hooks
+    assert not hooks, "a failed load leaves its hooks behind"
+
+
+@each_case
+def test_sparse_gradient_stops_the_whole_step(case):
+    dense = torch.nn.Parameter(torch.ones(3, 3))
+    sparse = torch.nn.Parameter(torch.ones(3, 3))
+    optimizer = build(case, [{"params": [dense]}, {"params": [sparse]}])
+    dense.grad = torch.ones(3, 3)
+    sparse.grad = torch.eye(3).to_sparse()
+    with pytest.raises(RuntimeError, match=r"sparse gradients.*sparse_coo.*\(3, 3\)"):
+        optimizer.step()
+    assert torch.equal(dense, torch.ones(3, 3))
+    assert not optimizer.state
+
+
+@each_case
+def test_capturable_on_the_cpu_gets_torchs_error(case):
+    param = torch.nn.Parameter(torch.ones(2))
+    param.grad = torch.ones(2)
+    with pytest.raises(AssertionError) as theirs:
+        torch.optim.Adam([param], capturable=True).step()
+    with pytest.raises(AssertionError) as ours:
+        case.optimizer([param], capturable=True).step()
+    beginning = "If capturable=True, params and state_steps must be on supported devices"
+    assert str(theirs.value).startswith(beginning)
+    assert str(ours.value).startswith(beginning)
+
+
+@each_case
+def test_fused_warns_and_gives_foreach(case):
+    problems = Quadratic(), Quadratic()
+    with pytest.warns(UserWarning, match="no fused implementation yet; using foreach"):
+        fused = case.optimizer(problems[0].params, fused=True)
+    foreach = case.optimizer(problems[1].params, foreach=True)
+    train(fused, problems[0], 5)
+    train(foreach, problems[1], 5)
+    assert_equal(problems[0].params, problems[1].params)
+
+
+@each_case
+def test_empty_and_wrong_parameter_lists(case):
+    with pytest.raises(ValueError, match="empty parameter list"):
+        case.optimizer([])
+    with pytest.raises(TypeError, match="iterable of Tensors"):
+        case.optimizer(torch.ones(1))
