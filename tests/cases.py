@@ -150,6 +150,12 @@ class Quadratic:
             for shape in self.shapes
         ]
 
+    def drop_scalars(self) -> None:
+        """Leave out the tensors without dimensions."""
+        self.shapes = tuple(shape for shape in self.shapes if shape)
+        self.targets = [target for target in self.targets if np.ndim(target)]
+        self.params = [param for param in self.params if param.dim()]
+
     def gradients(self, points: list[np.ndarray], noise: list[np.ndarray]) -> list[np.ndarray]:
         """Return the gradients at ``points`` with this step's noise."""
         return [

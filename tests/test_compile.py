@@ -1,0 +1,119 @@
+"""torch.compile(optimizer.step): one graph, no recompiles, the same numbers."""
+
+import copy
+import shutil
+
+import pytest
+import torch
+from torch._dynamo.utils import counters
+
+from cases import CASES, Quadratic, build, describe
+from test_contract import each_case, each_path
+
+# torch's compiler imports parts of torch that torch itself calls deprecated.
+pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning")
+
+
+def compiled_against_eager(case, path, backend, steps, dtype=torch.float64, change=None, **options):
+    """Train twins; return the graph count and the largest differences seen."""
+    torch._dynamo.reset()
+    counters.clear()
+    problems = Quadratic(dtype), Quadratic(dtype)
+    for problem in problems:
+        # torch 2.13 compiles 0-dimensional float64 tensors on the CPU wrongly, those of
+        # its own SGD and Adam too: it takes their first value for a constant.
+        problem.drop_scalars()
+    eager = build(case, problems[0].params, path, **options)
+    traced = build(case, problems[1].params, path, **options)
+    step = torch.compile(traced.step, backend=backend, fullgraph=True)
+    for index in range(steps):
+        noise = problems[0].noise()
+        for problem in problems:
+            problem.set_gradients(problem.params, noise)
+        if change:
+            for optimizer in (eager, traced):
+                change(index, optimizer.param_groups[0])
+        eager.step()
+        step()
+    worst = 0.0
+    for p, q in zip(problems[0].params, problems[1].params, strict=True):
+        pairs = [(p, q)] + [(eager.state[p][k], traced.state[q][k]) for k in eager.state[p]]
+        for a, b in pairs:
+            worst = max(worst, ((a - b).abs().max() / a.abs().max().clamp_min(0.1)).item())
+    return counters["stats"]["unique_graphs"], worst
+
+
+@pytest.mark.parametrize("path", ["single", "foreach"])
+@pytest.mark.parametrize(
+    ("case", "options"),
+    [
+        (case, options)
+        for case in CASES
+        for options in (
+            {},
+            {"weight_decay": 0.1},
+            {"weight_decay": 0.1, "decoupled_weight_decay": True, "maximize": True},
+            {"gamma": 0.3, "gamma_decay": 0.5, "correction": "none"},
+            {"betas": (0.0, 0.9), "eps": 0.0},
+        )
+    ],
+    ids=describe,
+)
+def test_one_graph_and_the_same_numbers(case, options, path):
+    if not case.compiles:
+        pytest.skip(f"{case.name} does not compile")
+    graphs, worst = compiled_against_eager(case, path, "aot_eager", 50, **options)
+    assert graphs == 1
+    assert worst < 1e-12
+
+
+@each_case
+@each_path
+def test_tensor_lr_never_recompiles(case, path):
+    def change(index, group):
+        group["lr"].fill_(0.1 / (1 + index))
+
+    graphs, worst = compiled_against_eager(
+        case, path, "eager", 30, change=change, lr=torch.tensor(0.1, dtype=torch.float64)
+    )
+    assert graphs == 1
+    assert worst < 1e-12
+
+
+@each_case
+@each_path
+def test_float_lr_recompiles_once(case, path):
+    """As Adam's does: a constant at first, an input of the graph once it has changed."""
+
+    def change(index, group):
+        group["lr"] = 0.1 / (1 + index // 3)
+
+    graphs, worst = compiled_against_eager(case, path, "eager", 12, change=change)
+    assert graphs == 2
+    assert worst < 1e-12
+
+
+@each_case
+def test_loaded_state_compiles(case):
+    torch._dynamo.reset()
+    problem = Quadratic(torch.float32)
+    first = build(case, problem.params)
+    problem.set_gradients(problem.params, problem.noise())
+    first.step()
+    second = build(case, problem.params)
+    second.load_state_dict(copy.deepcopy(first.state_dict()))
+    torch.compile(second.step, backend="eager", fullgraph=True)()
+    assert all(state["step"] == 2 for state in second.state.values())
+
+
+@pytest.mark.slow(reason="the C++ compiler behind inductor takes half a minute per path")
+@pytest.mark.skipif(not shutil.which("g++"), reason="inductor needs g++ on this machine")
+@each_case
+@each_path
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_inductor_gives_the_same_numbers(case, path, dtype):
+    graphs, worst = compiled_against_eager(
+        case, path, "inductor", 300, dtype=dtype, weight_decay=0.1
+    )
+    assert graphs == 1
+    assert worst < (1e-12 if dtype == torch.float64 else 1e-6)
