@@ -169,13 +169,14 @@ def filter_gradient(
 
     beta1, beta2 = betas
     mean = mean.lerp(grad, 1.0 - beta1)
-    var = beta2 * var + (1.0 - beta2) * (grad - mean).square()
+    deviation = grad - mean
+    var = (beta2 * var).addcmul_(deviation, deviation, value=1.0 - beta2)
     corrected_mean = mean / scalars.mean_correction
     residual = grad - corrected_mean
-    total = var + scalars.residual_weight * (residual.square() + eps)
+    total = residual.square().add_(eps).mul_(scalars.residual_weight).add_(var)
     # The floor matters only where 0 would stand over 0, and makes that 0.
-    gain = var / total.clamp_min(torch.finfo(dtype).tiny)
-    estimate = corrected_mean + _power(gain, scalars.exponent) * residual
+    gain = var / total.clamp_min_(torch.finfo(dtype).tiny)
+    estimate = torch.addcmul(corrected_mean, _power(gain, scalars.exponent), residual)
     return FilterOutput(estimate, gain, mean, var)
 
 

@@ -161,7 +161,7 @@ class BaseOptimizer(Optimizer):
         steps: list[Tensor],
         buffers: list[list[Tensor]],
     ) -> None:
-        """Update one parameter after the other, out of place as autograd needs it."""
+        """Update one parameter after the other."""
         lr, decay, decoupled = _lr(group), group["weight_decay"], group["decoupled_weight_decay"]
         for param, grad, step, *own in zip(params, grads, steps, *buffers, strict=True):
             step += 1
@@ -174,11 +174,12 @@ class BaseOptimizer(Optimizer):
             direction = self._direction(group, grad, own, _count(group, step))
 
             # Rounded once, when written: a bf16 parameter must not lose a small decay.
-            # Autograd may need the old value, which the write would destroy.
-            value = param.to(direction.dtype, copy=group["differentiable"])
+            value = param.to(direction.dtype)
             if decay and decoupled:
-                value = value * (1 - lr * decay)
-            param.copy_(value - lr * direction)
+                value.mul_(1 - lr * decay)
+            value.sub_(lr * direction)
+            if value is not param:
+                param.copy_(value)
 
     def _step_foreach(
         self,

@@ -50,13 +50,12 @@ def filter_gradients(
 
     estimates = torch._foreach_div(means, mean_corrections)
     residuals = torch._foreach_sub(grads, estimates)
-    gains = torch._foreach_mul(residuals, residuals)
-    torch._foreach_add_(gains, eps)
-    torch._foreach_mul_(gains, residual_weights)
-    torch._foreach_add_(gains, variances)
-    torch._foreach_clamp_min_(gains, torch.finfo(dtype).tiny)
-    torch._foreach_reciprocal_(gains)
-    torch._foreach_mul_(gains, variances)
+    totals = torch._foreach_mul(residuals, residuals)
+    torch._foreach_add_(totals, eps)
+    torch._foreach_mul_(totals, residual_weights)
+    torch._foreach_add_(totals, variances)
+    torch._foreach_clamp_min_(totals, torch.finfo(dtype).tiny)
+    gains = torch._foreach_div(variances, totals)
     if gamma == 0.5 and not gamma_decay:
         torch._foreach_sqrt_(gains)  # the paper's choice, many times faster than a power
     else:
