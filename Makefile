@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: help quickstart test test-slow lint types format wheel benchmarks clean
+.PHONY: help quickstart test lint types format wheel benchmarks clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -14,9 +14,6 @@ quickstart: .venv/installed-bench ## install, then compare SGDF, SGD and Adam on
 
 test: .venv/installed-dev lint types ## install, lint, type-check, run every test
 	$(BIN)/python -m pytest
-
-test-slow: .venv/installed-dev ## the trials that take minutes: torch's compiler and a wheel in an empty environment
-	$(BIN)/python -m pytest --slow -m slow
 
 lint: .venv/installed-dev ## check style and formatting
 	$(BIN)/ruff check .
@@ -29,8 +26,12 @@ format: .venv/installed-dev ## rewrite the code in the project's style
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-wheel: .venv/installed-dev ## build dist/*.whl and dist/*.tar.gz
+wheel: .venv/installed-dev ## build dist/, then install the wheel into an empty environment and use it
+	rm -rf dist build/empty
 	$(BIN)/python -m build
+	$(PYTHON) -m venv build/empty
+	build/empty/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt dist/*.whl
+	cd build && empty/bin/python -c "import torch, sgdf; p = torch.ones(3, requires_grad=True); p.sum().backward(); sgdf.SGDF([p]).step(); print(sgdf.__file__, p)"
 
 benchmarks: .venv/installed-dev ## measure import time and the cost of a step
 	$(BIN)/python benchmarks/import_time.py

@@ -22,7 +22,9 @@ import sgdf
 
 OPTIMIZERS = {
     "SGDF": lambda params: sgdf.SGDF(params, lr=0.5, weight_decay=5e-4),
-    "SGD, momentum": lambda params: torch.optim.SGD(params, lr=0.1, momentum=0.9, weight_decay=5e-4),
+    "SGD, momentum": lambda params: torch.optim.SGD(
+        params, lr=0.1, momentum=0.9, weight_decay=5e-4
+    ),
     "Adam": lambda params: torch.optim.Adam(params, lr=1e-3, weight_decay=5e-4),
 }
 

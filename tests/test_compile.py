@@ -94,6 +94,19 @@ def test_float_lr_recompiles_once(case, path):
 
 
 @each_case
+@each_path
+def test_changing_betas_recompile_once(case, path):
+    """What OneCycleLR does at each step."""
+
+    def change(index, group):
+        group["betas"] = (0.95 - 0.01 * (index // 2), 0.999)
+
+    graphs, worst = compiled_against_eager(case, path, "eager", 12, change=change)
+    assert graphs == 2
+    assert worst < 1e-12
+
+
+@each_case
 def test_loaded_state_compiles(case):
     torch._dynamo.reset()
     problem = Quadratic(torch.float32)
@@ -106,12 +119,13 @@ def test_loaded_state_compiles(case):
     assert all(state["step"] == 2 for state in second.state.values())
 
 
-@pytest.mark.slow(reason="the C++ compiler behind inductor takes half a minute per path")
 @pytest.mark.skipif(not shutil.which("g++"), reason="inductor needs g++ on this machine")
 @each_case
 @each_path
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_inductor_gives_the_same_numbers(case, path, dtype):
+def test_inductor_gives_the_same_numbers(case, path, dtype, tmp_path, monkeypatch):
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr("torch._inductor.config.compile_threads", 1)  # no worker processes
     graphs, worst = compiled_against_eager(
         case, path, "inductor", 300, dtype=dtype, weight_decay=0.1
     )

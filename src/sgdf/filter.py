@@ -7,7 +7,6 @@ against it.
 
 from __future__ import annotations
 
-import math
 from typing import NamedTuple
 
 import torch
@@ -68,10 +67,11 @@ def one_minus_power(beta: float, step: float | Tensor) -> float | Tensor:
     """Return ``1 - beta**step`` without cancellation where ``step`` is a tensor.
 
     On the host float64 is exact enough as written; a float32 step on a device is
-    not: there 1 - 0.999**1 would be off by 1e-5.
+    not: there 1 - 0.999**1 would be off by 1e-5. The logarithm is a tensor too, or
+    torch.compile would make a constant of beta and recompile when it changes.
     """
     if isinstance(step, Tensor):
-        return -torch.expm1(step * math.log(beta)) if beta > 0.0 else torch.ones_like(step)
+        return -torch.expm1(step * torch.log1p(torch.full_like(step, beta - 1.0)))
     return 1.0 - float(beta**step)
 
 

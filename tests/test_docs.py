@@ -1,0 +1,66 @@
+"""The documentation: every public name is in it, its code runs, its links lead somewhere."""
+
+import inspect
+import re
+from pathlib import Path
+
+import pytest
+
+import sgdf
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
+NAMES = [name for name in sgdf.__all__ if not name.startswith("__")]
+
+each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+
+
+@pytest.mark.parametrize("name", sgdf.__all__)
+def test_public_name_is_documented(name):
+    assert re.search(rf"^\| `sgdf\.{name}` \| \S", (ROOT / "docs/api.md").read_text(), re.M)
+    if not name.startswith("__"):
+        assert inspect.getdoc(getattr(sgdf, name)), f"{name} has no docstring"
+
+
+@pytest.mark.parametrize("name", [n for n in NAMES if n != "FilterOutput"])
+def test_every_argument_is_documented(name):
+    public = getattr(sgdf, name)
+    docstring, page = inspect.getdoc(public), (ROOT / "docs/api.md").read_text()
+    for argument in inspect.signature(public).parameters:
+        assert re.search(rf"^ +{argument}: \S", docstring, re.M), argument
+        assert re.search(rf"\b{argument}\b", page), argument
+
+
+def test_public_names_are_all_there_is():
+    public = {name for name, value in vars(sgdf).items() if not name.startswith("_")}
+    assert {name for name in public if not inspect.ismodule(getattr(sgdf, name))} == set(NAMES)
+
+
+@each_page
+def test_python_blocks_run(page):
+    namespace = {}
+    for code in re.findall(r"^```python\n(.*?)^```", page.read_text(), re.M | re.S):
+        exec(compile(code, str(page), "exec"), namespace)
+
+
+@each_page
+def test_links_lead_somewhere(page):
+    for target in re.findall(r"\]\(([^)]+)\)", page.read_text()):
+        path, _, anchor = target.partition("#")
+        linked = (page.parent / path).resolve()
+        assert linked.exists(), target
+        if anchor:
+            titles = re.findall(r"^#+ (.*)$", linked.read_text(), re.M)
+            slugs = {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
+            assert anchor in slugs, target
+
+
+def test_make_targets_are_documented():
+    makefile, readme = (ROOT / "Makefile").read_text(), (ROOT / "README.md").read_text()
+    targets = re.findall(r"^([a-z][a-z-]*):", makefile, re.M)
+    assert {"quickstart", "test"} <= set(targets)
+    for target in targets:
+        assert re.search(rf"^{target}:.* ## \S", makefile, re.M), target
+    called = re.findall(r"^make (.+)$", (ROOT / ".ci/run").read_text(), re.M)
+    assert called == ["test"]
+    assert all(f"make {target}" in readme for target in ("quickstart", "test"))

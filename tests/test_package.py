@@ -1,0 +1,104 @@
+"""The package as its users meet it: imports, wheel, examples."""
+
+import importlib.metadata
+import inspect
+import re
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import sgdf
+
+ROOT = Path(__file__).parent.parent
+
+
+def python(*arguments, **options):
+    return subprocess.run(
+        [sys.executable, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        **options,
+    )
+
+
+def test_import_brings_nothing_but_torch():
+    program = """
+import sys
+import torch
+before = set(sys.modules)
+import sgdf
+print(*sorted({name.partition(".")[0] for name in set(sys.modules) - before}))
+"""
+    result = python("-c", program)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.split() == ["sgdf"]
+
+
+def test_core_needs_torch_and_numpy_only():
+    needs = [r for r in importlib.metadata.requires("sgdf") if "extra ==" not in r]
+    assert sorted(re.match(r"[\w-]+", need).group() for need in needs) == ["numpy", "torch"]
+
+
+def test_wheel_is_complete_and_importable(tmp_path):
+    built = python(
+        "-m", "build", "--wheel", "--no-isolation", "--outdir", tmp_path, ROOT, cwd=tmp_path
+    )
+    assert built.returncode == 0, built.stdout + built.stderr
+    (wheel,) = tmp_path.glob("*.whl")
+    assert wheel.name == f"sgdf-{sgdf.__version__}-py3-none-any.whl"
+    names = zipfile.ZipFile(wheel).namelist()
+    sources = {str(p.relative_to(ROOT / "src")) for p in (ROOT / "src").rglob("*.py")}
+    assert sources | {"sgdf/py.typed"} == {n for n in names if ".dist-info/" not in n}
+    assert any(name.endswith("/LICENSE") for name in names)
+
+    zipfile.ZipFile(wheel).extractall(tmp_path / "site")
+    program = f"import sys; sys.path.insert(0, {str(tmp_path / 'site')!r}); import sgdf; "
+    result = python("-c", program + "print(sgdf.__file__)", cwd=tmp_path)
+    assert result.stdout.startswith(str(tmp_path)), result.stderr
+
+
+def test_versions_agree():
+    assert importlib.metadata.version("sgdf") == sgdf.__version__
+    assert f"## {sgdf.__version__}" in (ROOT / "CHANGELOG.md").read_text()
+
+
+def test_constructor_is_the_published_one():
+    assert str(inspect.signature(sgdf.SGDF)).replace("'", "") == (
+        "(params: ParamsT, lr: float | Tensor = 0.5, betas: tuple[float, float] = (0.9, 0.999), "
+        "eps: float = 1e-08, gamma: float = 0.5, weight_decay: float = 0.0, *, "
+        "decoupled_weight_decay: bool = False, correction: str = paper, gamma_decay: float = 0.0, "
+        "maximize: bool = False, foreach: bool | None = None, fused: bool | None = None, "
+        "capturable: bool = False, differentiable: bool = False, state_format: str = full, "
+        "stochastic_rounding: bool = False) -> None"
+    )
+
+
+def test_training_example_learns():
+    result = python(ROOT / "examples/train_digits.py")
+    assert result.returncode == 0, result.stderr
+    lines = result.stdout.splitlines()
+    assert len(lines) == 20
+    assert float(re.search(r"accuracy ([\d.]+)%", lines[-1]).group(1)) > 97
+
+
+def test_quickstart_prints_a_table_and_writes_a_plot(tmp_path):
+    plot = tmp_path / "new" / "plot.png"
+    result = python(
+        ROOT / "examples/quickstart.py", "--epochs", 1, "--seeds", 2, "--plot", plot, cwd=tmp_path
+    )
+    assert result.returncode == 0, result.stderr
+    for name in ("SGDF", "SGD, momentum", "Adam"):
+        assert re.search(rf"{name} .*\d\.\d+ ± \d\.\d+ .*\d+\.\d+ ± \d+\.\d+ %", result.stdout)
+    assert plot.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("wrong", [["--epochs", "0"], ["--seeds", "many"], ["--what"]])
+def test_quickstart_explains_wrong_input(wrong):
+    result = python(ROOT / "examples/quickstart.py", *wrong)
+    assert result.returncode == 2
+    assert wrong[-1] in result.stderr
+    assert "Traceback" not in result.stderr
