@@ -5,6 +5,7 @@ import shutil
 
 import pytest
 import torch
+import torch._inductor.config
 from torch._dynamo.utils import counters
 
 from cases import CASES, Quadratic, build, describe
@@ -125,9 +126,9 @@ def test_loaded_state_compiles(case):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_inductor_gives_the_same_numbers(case, path, dtype, tmp_path, monkeypatch):
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr("torch._inductor.config.compile_threads", 1)  # no worker processes
-    graphs, worst = compiled_against_eager(
-        case, path, "inductor", 300, dtype=dtype, weight_decay=0.1
-    )
+    with torch._inductor.config.patch(compile_threads=1):  # leave no workers behind
+        graphs, worst = compiled_against_eager(
+            case, path, "inductor", 300, dtype=dtype, weight_decay=0.1
+        )
     assert graphs == 1
     assert worst < (1e-12 if dtype == torch.float64 else 1e-6)
