@@ -230,6 +230,20 @@ def test_zero_lr_moves_nothing_but_the_state(case, path):
         assert optimizer.state[param]["step"] == 3
 
 
+@each_case
+@pytest.mark.parametrize("path", ["single", "foreach", "capturable", "foreach-capturable"])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+@pytest.mark.parametrize("eps", [0.0, 1e-8])
+def test_zero_gradients_leave_the_parameters_alone(case, path, dtype, eps):
+    param = torch.nn.Parameter(torch.randn(3).to(dtype))
+    before = param.detach().clone()
+    optimizer = build(case, [param], path, eps=eps)
+    for _ in range(3):
+        param.grad = torch.zeros_like(param)
+        optimizer.step()
+    assert torch.equal(param, before)
+
+
 # Checkpoints.
 
 

@@ -319,10 +319,11 @@ def _lr(group: Group) -> float | Tensor:
 
 
 def _count(group: Group, step: Tensor) -> float | Tensor:
-    """Return the step as a number, or as the tensor where reading it would not do."""
-    if group["capturable"] or torch.compiler.is_compiling():
-        return step
-    return step.item()
+    """Return the step as a number, or as the tensor where reading it would not do.
+
+    torch.compile traces every optimizer as if it were capturable.
+    """
+    return step if group["capturable"] else step.item()
 
 
 def _as_real(*tensors: Tensor) -> tuple[Tensor, ...]:
