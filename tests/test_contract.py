@@ -91,24 +91,20 @@ def test_foreach_sorts_a_mixed_group_by_dtype(case):
 @each_case
 @each_path
 def test_steps_are_counted_per_parameter(case, path):
-    together, alone = Quadratic(), Quadratic()
-    optimizer = build(case, together.params, path)
+    together, apart = Quadratic(), Quadratic()
+    joint = build(case, together.params, path)
+    alone = [build(case, [param], path) for param in apart.params]
     for step in range(6):
         noise = together.noise()
-        together.set_gradients(together.params, noise)
-        if step < 3:
-            together.params[0].grad = None  # a layer that joins late
-        optimizer.step()
-    assert optimizer.state[together.params[0]]["step"] == 3
-    assert optimizer.state[together.params[1]]["step"] == 6
-
-    single = build(case, alone.params[:1], path)
-    for step in range(6):
-        noise = alone.noise()
-        if step >= 3:
-            alone.set_gradients(alone.params[:1] + alone.params[1:], noise)
-            single.step()
-    torch.testing.assert_close(together.params[0], alone.params[0])
+        for problem in (together, apart):
+            problem.set_gradients(problem.params, noise)
+            if step < 3:
+                problem.params[0].grad = None  # a layer that joins late
+        for optimizer in (joint, *alone):
+            optimizer.step()
+    assert [joint.state[p]["step"].item() for p in together.params] == [3, 6, 6, 6]
+    for p, q in zip(together.params, apart.params, strict=True):
+        torch.testing.assert_close(p, q, rtol=1e-14, atol=1e-14)
 
 
 # Dtypes.
@@ -197,12 +193,15 @@ def test_memory_layouts_do_not_matter(case, path):
 
 @each_case
 @each_path
-def test_nothing_the_caller_owns_is_changed(case, path):
+@pytest.mark.parametrize("maximize", [False, True])
+@pytest.mark.parametrize("decoupled", [False, True])
+def test_nothing_the_caller_owns_is_changed(case, path, maximize, decoupled):
     problem = Quadratic(torch.float32)
     frozen = torch.nn.Parameter(torch.randn(3))
     group = {"params": (p for p in problem.params), "lr": 0.2}
     given = dict(group)
-    optimizer = build(case, [group, {"params": [frozen]}], path, weight_decay=0.1, maximize=True)
+    options = {"weight_decay": 0.1, "decoupled_weight_decay": decoupled, "maximize": maximize}
+    optimizer = build(case, [group, {"params": [frozen]}], path, **options)
     assert group == given
     problem.set_gradients(problem.params, problem.noise())
     grads = [p.grad for p in problem.params]
@@ -216,6 +215,53 @@ def test_nothing_the_caller_owns_is_changed(case, path):
     assert frozen not in optimizer.state
     assert torch.equal(torch.get_rng_state(), generator)
     assert torch.is_grad_enabled() == default
+
+
+class Tagged(torch.nn.Parameter):
+    """A parameter type that torch's foreach kernels know nothing of."""
+
+
+@each_case
+@pytest.mark.parametrize(
+    ("options", "kind", "lists"),
+    [
+        ({}, torch.nn.Parameter, True),
+        ({"foreach": True}, torch.nn.Parameter, True),
+        ({"foreach": False}, torch.nn.Parameter, False),
+        ({"fused": False}, torch.nn.Parameter, False),
+        ({}, Tagged, False),
+    ],
+)
+def test_choice_of_the_path(case, options, kind, lists, monkeypatch):
+    taken = []
+    for name in ("_step_single", "_step_foreach"):
+        monkeypatch.setattr(case.optimizer, name, lambda *_, name=name: taken.append(name))
+    param = kind(torch.ones(2))
+    param.grad = torch.ones(2)
+    case.optimizer([param], **options).step()
+    assert taken == ["_step_foreach" if lists else "_step_single"]
+
+
+@each_case
+@each_path
+def test_empty_parameters_are_fine(case, path):
+    params = [torch.nn.Parameter(torch.empty(0, 3)), torch.nn.Parameter(torch.ones(2))]
+    for param in params:
+        param.grad = torch.ones_like(param)
+    build(case, params, path).step()
+    assert (params[1] < 1).all()
+
+
+@each_case
+@each_path
+def test_steps_trace_with_fake_tensors(case, path):
+    """Memory planners run a step on tensors without data."""
+    with torch._subclasses.FakeTensorMode():
+        param = torch.nn.Parameter(torch.ones(2))
+        param.grad = torch.ones(2)
+        optimizer = build(case, [param], path)
+        optimizer.step()
+        assert optimizer.state[param]["exp_avg"].shape == (2,)
 
 
 @each_case
@@ -303,16 +349,21 @@ def test_state_dict_has_torchs_shape(case):
 @each_case
 def test_loading_fills_in_what_other_checkpoints_lack(case):
     problem = Quadratic(torch.float32)
-    optimizer = build(case, problem.params, gamma=0.7, maximize=True)
+    groups = [{"params": problem.params[:2], "eps": 1e-3}, {"params": problem.params[2:]}]
+    optimizer = build(case, groups, eps=1e-5, maximize=True)
     train(optimizer, problem, 2)
     foreign = snapshot(optimizer)
-    foreign["param_groups"] = [{"params": [0, 1, 2, 3], "lr": 0.3, "betas": (0.8, 0.99)}]
+    foreign["param_groups"] = [
+        {"params": ids, "lr": 0.3, "betas": (0.8, 0.99), "state_format": "int8"}
+        for ids in ([0, 1], [2, 3])
+    ]
     for entry in foreign["state"].values():
         entry["step"] = 2  # as public code stores it
     optimizer.load_state_dict(foreign)
-    (group,) = optimizer.param_groups
-    assert (group["lr"], group["betas"]) == (0.3, (0.8, 0.99))
-    assert (group["gamma"], group["maximize"], group["state_format"]) == (0.7, True, "full")
+    for group, eps in zip(optimizer.param_groups, (1e-3, 1e-5), strict=True):
+        assert (group["lr"], group["betas"]) == (0.3, (0.8, 0.99))
+        assert (group["eps"], group["maximize"]) == (eps, True)
+        assert group["state_format"] == "full"  # the constructor's wins
     assert all(isinstance(s["step"], torch.Tensor) for s in optimizer.state.values())
     train(optimizer, problem, 1)
     assert all(s["step"] == 3 for s in optimizer.state.values())
@@ -338,6 +389,7 @@ def test_loading_asks_the_users_hooks_first_and_last(case):
         lambda opt: seen.extend(entry[key].clone() for entry in opt.state.values())
     )
     optimizer.load_state_dict(saved)
+    assert len(seen) == 4
     for index, value in enumerate(seen):
         assert_equal(value, saved["state"][index][key] * 0.5)  # in float32, unrounded
 

@@ -53,11 +53,8 @@ def test_added_group_is_refused(case, options, error, message):
 # On loading, the constructor's state_format wins, so that a wrong one does no harm.
 @each_invalid([row for row in ROWS if "state_format" not in row[1]])
 def test_loaded_group_is_refused(case, options, error, message):
-    problem = Quadratic()
-    optimizer = build(case, problem.params)
-    train(optimizer, problem, 2)
-    before = snapshot(optimizer)
-    bad = snapshot(optimizer)
+    optimizer, before = trained(case)
+    bad = copy.deepcopy(before)
     bad["param_groups"][0].update({"foreach": None} | options)
     with pytest.raises(error, match=message):
         optimizer.load_state_dict(bad)
@@ -85,16 +82,12 @@ def test_added_group_with_bad_parameters_is_refused(case, group, error, message)
     assert_equal(snapshot(optimizer), before)
 
 
-def shrink(state_dict):
-    state_dict["state"][1]["exp_avg"] = torch.zeros(2)
-
-
-def lose_buffer(state_dict):
-    del state_dict["state"][0]["exp_avg"]
-
-
-def lose_step(state_dict):
-    del state_dict["state"][0]["step"]
+def trained(case):
+    """Return an optimizer after two steps and a copy of its state."""
+    problem = Quadratic()
+    optimizer = build(case, problem.params)
+    train(optimizer, problem, 2)
+    return optimizer, snapshot(optimizer)
 
 
 def add_group(state_dict):
@@ -109,24 +102,66 @@ def drop_parameter(state_dict):
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (shrink, r"parameter 1: 'exp_avg' has shape \(2,\), the parameter \(5,\)"),
-        (lose_buffer, "parameter 0: no 'exp_avg'"),
-        (lose_step, "parameter 0: no 'step'"),
         (add_group, "different number of parameter groups"),
         (drop_parameter, "size of optimizer's group"),
     ],
 )
-def test_bad_checkpoint_is_refused(case, spoil, message):
-    problem = Quadratic()
-    optimizer = build(case, problem.params)
-    train(optimizer, problem, 2)
-    before, bad = snapshot(optimizer), snapshot(optimizer)
+def test_checkpoint_of_another_model_is_refused(case, spoil, message):
+    optimizer, good = trained(case)
+    bad = copy.deepcopy(good)
     spoil(bad)
     with pytest.raises(ValueError, match=message):
         optimizer.load_state_dict(bad)
-    assert_equal(snapshot(optimizer), before)
-    hooks = optimizer._optimizer_load_state_dict_pre_hooks
-    assert not hooks, "a failed load leaves its hooks behind"
+    assert_equal(snapshot(optimizer), good)
+
+
+MISSING = object()
+BAD_BUFFERS = [
+    (MISSING, "is missing"),
+    (torch.zeros(2), r"has shape \(2,\), the parameter \(5,\)"),
+    (None, "is not a dense tensor: None"),
+    ([0.0] * 5, "is not a dense tensor"),
+    (torch.zeros(5).to_sparse(), "is not a dense tensor"),
+    (torch.zeros(5, dtype=torch.complex64), "has dtype torch.complex64"),
+]
+BAD_STEPS = [
+    (MISSING, "is missing"),
+    (-1, "is not a count: -1"),
+    (float("nan"), "is not a count: nan"),
+    (float("inf"), "is not a count: inf"),
+    (torch.zeros(2), "is not a count"),
+    (None, "is not a count: None"),
+    ("two", "is not a count: 'two'"),
+]
+
+
+@pytest.mark.parametrize(
+    ("case", "key", "value", "message"),
+    [(case, key, *row) for case in CASES for key in case.buffers for row in BAD_BUFFERS]
+    + [(case, "step", *row) for case in CASES for row in BAD_STEPS],
+    ids=describe,
+)
+def test_bad_state_is_refused(case, key, value, message):
+    optimizer, good = trained(case)
+    bad = copy.deepcopy(good)
+    if value is MISSING:
+        del bad["state"][1][key]
+    else:
+        bad["state"][1][key] = value
+    with pytest.raises(ValueError, match=f"parameter 1: '{key}' {message}"):
+        optimizer.load_state_dict(bad)
+    assert_equal(snapshot(optimizer), good)
+    assert not optimizer._optimizer_load_state_dict_pre_hooks, "a failed load left its hook"
+
+
+@each_case
+def test_state_that_is_no_dict_is_refused(case):
+    optimizer, good = trained(case)
+    bad = copy.deepcopy(good)
+    bad["state"][1] = 7
+    with pytest.raises(ValueError, match="parameter 1: 'step' is missing"):
+        optimizer.load_state_dict(bad)
+    assert_equal(snapshot(optimizer), good)
 
 
 @each_case

@@ -187,16 +187,26 @@ def test_stepping_inside_the_backward_pass(case, path):
 
 @each_case
 @each_path
-def test_clipping_and_accumulation(case, path):
+def test_accumulated_and_clipped_gradients(case, path):
+    """Two half batches are a whole one, and clipping in place is seen."""
     model, inputs, targets = model_and_data()
-    optimizer = build(case, model.parameters(), path)
+    twin = copy.deepcopy(model)
+    whole, halves = build(case, model.parameters(), path), build(case, twin.parameters(), path)
     for _ in range(3):
-        optimizer.zero_grad()
+        whole.zero_grad()
+        backward(model, inputs, targets)
+        halves.zero_grad()
         for part in range(2):
-            backward(model, inputs[part::2], targets[part::2])
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 0.1)
-        optimizer.step()
-    assert all(state["step"] == 3 for state in optimizer.state.values())
+            loss = torch.nn.functional.mse_loss(twin(inputs[part::2]), targets[part::2])
+            (loss / 2).backward()
+        for net, optimizer in ((model, whole), (twin, halves)):
+            before = [p.detach().clone() for p in net.parameters()]
+            torch.nn.utils.clip_grad_norm_(net.parameters(), 1e-3)
+            optimizer.step()
+            moved = [p.detach() - q for p, q in zip(net.parameters(), before, strict=True)]
+            assert torch.nn.utils.get_total_norm(moved) <= 1.01 * case.lr * 1e-3
+    for p, q in zip(model.parameters(), twin.parameters(), strict=True):
+        torch.testing.assert_close(p, q)
 
 
 @each_case

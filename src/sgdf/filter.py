@@ -92,7 +92,7 @@ def filter_scalars(
     return FilterScalars(
         mean_correction=one_minus_power(beta1, step),
         residual_weight=residual_weight,
-        exponent=gamma / step**gamma_decay if gamma_decay else gamma,
+        exponent=gamma * step**-gamma_decay if gamma_decay else gamma,
     )
 
 
@@ -130,7 +130,7 @@ def filter_gradient(
         mean: running mean before this step.
         var: running residual variance before this step.
         step: number of this step, 1 for the first; a tensor keeps the arithmetic
-            on its device and the call free of synchronisation.
+            on its device, and is trusted rather than read.
         betas: decay rates of ``mean`` and ``var``.
         eps: added to the squared residual.
         gamma: power of the gain. 0 returns the gradient as it came.
@@ -156,10 +156,11 @@ def filter_gradient(
     check_filter_options(betas, eps, gamma, gamma_decay, correction)
     if not isinstance(step, Tensor) and step < 1:
         raise ValueError(f"Invalid step, the first is 1: {step}")
-    if grad.is_complex():
+    dtype = torch.float32
+    for tensor in (grad, mean, var):
+        dtype = torch.promote_types(dtype, tensor.dtype)
+    if dtype.is_complex:
         raise ValueError("filter_gradient takes real tensors; pass complex ones as view_as_real")
-
-    dtype = torch.promote_types(torch.promote_types(grad.dtype, mean.dtype), torch.float32)
     grad, mean, var = grad.to(dtype), mean.to(dtype), var.to(dtype)
     if isinstance(step, Tensor):
         step = step.to(dtype)
@@ -170,7 +171,7 @@ def filter_gradient(
     beta1, beta2 = betas
     mean = mean.lerp(grad, 1.0 - beta1)
     deviation = grad - mean
-    var = (beta2 * var).addcmul_(deviation, deviation, value=1.0 - beta2)
+    var = torch.addcmul(beta2 * var, deviation, deviation, value=1.0 - beta2)
     corrected_mean = mean / scalars.mean_correction
     residual = grad - corrected_mean
     total = residual.square().add_(eps).mul_(scalars.residual_weight).add_(var)
@@ -181,8 +182,12 @@ def filter_gradient(
 
 
 def _power(gain: Tensor, exponent: float | Tensor) -> Tensor:
-    """Return ``gain**exponent``, with slope 0 instead of infinity where the gain is 0."""
-    if not gain.requires_grad:
+    """Return ``gain**exponent``, where autograd could see it with slope 0 at a gain of 0.
+
+    A power below 1 is infinitely steep there, and would make a NaN of every zero gradient.
+    """
+    steep = isinstance(exponent, Tensor) or exponent < 1.0
+    if not steep or not torch.is_grad_enabled():
         return gain.pow(exponent)
     positive = gain > 0
     return torch.where(

@@ -144,7 +144,7 @@ class BaseOptimizer(Optimizer):
             state = self.state[param]
             if not state:
                 device = param.device if group["capturable"] else "cpu"
-                state["step"] = torch.zeros((), dtype=torch.float32, device=device)
+                state["step"] = torch.tensor(0.0, dtype=torch.float32, device=device)
                 for name in self._buffer_names:
                     state[name] = storage.new_buffer(param)
             params.append(param)
@@ -192,7 +192,7 @@ class BaseOptimizer(Optimizer):
         """Update lists of like parameters with few kernels each."""
         lr, decay, decoupled = _lr(group), group["weight_decay"], group["decoupled_weight_decay"]
         torch._foreach_add_(steps, 1)
-        for bucket in _buckets(params, grads):
+        for bucket in _buckets(params):
             own_params, own_grads, *own = (
                 list(tensors)
                 for tensors in zip(
@@ -291,14 +291,23 @@ class BaseOptimizer(Optimizer):
 
     def _check_state(self, index: Any, param: Tensor, state: Group) -> None:
         for name in ("step", *self._buffer_names):
-            if name not in state:
-                raise ValueError(f"Invalid state of parameter {index}: no {name!r} in {set(state)}")
-        for name in self._buffer_names:
-            if state[name].shape != param.shape:
-                raise ValueError(
-                    f"Invalid state of parameter {index}: {name!r} has shape "
-                    f"{tuple(state[name].shape)}, the parameter {tuple(param.shape)}"
-                )
+            if not isinstance(state, dict) or name not in state:
+                fault: str | None = "is missing"
+            elif name == "step":
+                fault = _step_fault(state[name])
+            else:
+                fault = storage.buffer_fault(state[name], param)
+            if fault:
+                raise ValueError(f"Invalid state of parameter {index}: {name!r} {fault}")
+
+
+def _step_fault(step: Any) -> str | None:
+    """Return what is wrong with a checkpoint's step count, if anything."""
+    try:
+        valid = 0 <= float(step) < float("inf")
+    except (TypeError, ValueError, RuntimeError):
+        valid = False
+    return None if valid else f"is not a count: {step!r}"
 
 
 def _uses_foreach(group: Group, params: list[Tensor]) -> bool:
@@ -330,9 +339,9 @@ def _as_real(*tensors: Tensor) -> tuple[Tensor, ...]:
     return tuple(torch.view_as_real(t) if t.is_complex() else t for t in tensors)
 
 
-def _buckets(params: list[Tensor], grads: list[Tensor]) -> list[list[int]]:
-    """Return the indices grouped by device and dtypes, which foreach kernels need alike."""
+def _buckets(params: list[Tensor]) -> list[list[int]]:
+    """Return the indices grouped by device and dtype, which foreach kernels need alike."""
     buckets: dict[Any, list[int]] = {}
-    for index, (param, grad) in enumerate(zip(params, grads, strict=True)):
-        buckets.setdefault((param.device, param.dtype, grad.dtype), []).append(index)
+    for index, param in enumerate(params):
+        buckets.setdefault((param.device, param.dtype), []).append(index)
     return list(buckets.values())

@@ -44,18 +44,21 @@ def filter_gradients(
     mean_corrections, residual_weights, exponents = map(list, columns)
 
     torch._foreach_lerp_(means, grads, 1.0 - beta1)
-    residuals = torch._foreach_sub(grads, means)
+    deviations = torch._foreach_sub(grads, means)
     torch._foreach_mul_(variances, beta2)
-    torch._foreach_addcmul_(variances, residuals, residuals, 1.0 - beta2)
+    torch._foreach_addcmul_(variances, deviations, deviations, 1.0 - beta2)
+    del deviations
 
     estimates = torch._foreach_div(means, mean_corrections)
     residuals = torch._foreach_sub(grads, estimates)
-    totals = torch._foreach_mul(residuals, residuals)
-    torch._foreach_add_(totals, eps)
-    torch._foreach_mul_(totals, residual_weights)
-    torch._foreach_add_(totals, variances)
-    torch._foreach_clamp_min_(totals, torch.finfo(dtype).tiny)
-    gains = torch._foreach_div(variances, totals)
+    gains = torch._foreach_mul(residuals, residuals)
+    torch._foreach_add_(gains, eps)
+    torch._foreach_mul_(gains, residual_weights)
+    torch._foreach_add_(gains, variances)
+    torch._foreach_clamp_min_(gains, torch.finfo(dtype).tiny)
+    # The inverse of the gain, then the gain: in place, and never above 1.
+    torch._foreach_div_(gains, variances)
+    torch._foreach_reciprocal_(gains)
     if gamma == 0.5 and not gamma_decay:
         torch._foreach_sqrt_(gains)  # the paper's choice, many times faster than a power
     else:

@@ -32,6 +32,17 @@ def new_buffer(param: Tensor) -> Tensor:
     return torch.zeros_like(param, dtype=buffer_dtype(param), memory_format=torch.preserve_format)
 
 
+def buffer_fault(value: object, param: Tensor) -> str | None:
+    """Return why a checkpoint's ``value`` is no buffer for ``param``, if it is none."""
+    if not isinstance(value, Tensor) or value.layout != torch.strided:
+        return f"is not a dense tensor: {value!r}"
+    if value.shape != param.shape:
+        return f"has shape {tuple(value.shape)}, the parameter {tuple(param.shape)}"
+    if value.is_complex() != param.is_complex():
+        return f"has dtype {value.dtype}, the parameter {param.dtype}"
+    return None
+
+
 def loaded_buffer(value: Tensor, param: Tensor) -> Tensor:
     """Return a copy of a checkpoint's buffer as ``param`` needs it."""
     return value.detach().to(device=param.device, dtype=buffer_dtype(param), copy=True)
