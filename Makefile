@@ -9,7 +9,7 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
 
-quickstart: .venv/installed-bench ## install, then compare SGDF, SGD and Adam on small images (about 2 minutes)
+quickstart: .venv/installed-bench ## install, then compare SGDF, SGD and Adam on small images (2 minutes with the install)
 	$(BIN)/python examples/quickstart.py
 
 test: .venv/installed-dev lint types ## install, lint, type-check, run every test
@@ -33,9 +33,10 @@ wheel: .venv/installed-dev ## build dist/, then install the wheel into an empty 
 	build/empty/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt dist/*.whl
 	cd build && empty/bin/python -c "import torch, sgdf; p = torch.ones(3, requires_grad=True); p.sum().backward(); sgdf.SGDF([p]).step(); print(sgdf.__file__, p)"
 
-benchmarks: .venv/installed-dev ## measure import time and the cost of a step
+benchmarks: .venv/installed-dev ## measure the import, and a step's time and memory
 	$(BIN)/python benchmarks/import_time.py
 	$(BIN)/python benchmarks/step_time.py
+	$(BIN)/python benchmarks/step_memory.py
 
 clean: ## remove everything that the other targets made
 	rm -rf .venv build dist results .hypothesis .mypy_cache .pytest_cache .ruff_cache
