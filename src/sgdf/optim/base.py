@@ -193,16 +193,10 @@ class BaseOptimizer(Optimizer):
         lr, decay, decoupled = _lr(group), group["weight_decay"], group["decoupled_weight_decay"]
         torch._foreach_add_(steps, 1)
         for bucket in _buckets(params):
-            own_params, own_grads, *own = (
-                list(tensors)
-                for tensors in zip(
-                    *(
-                        _as_real(params[i], grads[i], *(buffer[i] for buffer in buffers))
-                        for i in bucket
-                    ),
-                    strict=True,
-                )
+            rows = (
+                _as_real(params[i], grads[i], *(buffer[i] for buffer in buffers)) for i in bucket
             )
+            own_params, own_grads, *own = map(list, zip(*rows, strict=True))
             dtype = storage.buffer_dtype(own_params[0])
             own_grads = [grad.to(dtype) for grad in own_grads]
             if group["maximize"]:
