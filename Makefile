@@ -13,7 +13,7 @@ quickstart: .venv/installed-bench ## install, then compare SGDF, SGD and Adam on
 	$(BIN)/python examples/quickstart.py
 
 test: .venv/installed-dev lint types ## install, lint, type-check, run every test
-	$(BIN)/python -m pytest -n auto
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto  # one thread in each of several processes
 
 lint: .venv/installed-dev ## check style and formatting
 	$(BIN)/ruff check .

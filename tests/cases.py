@@ -6,12 +6,14 @@ optimizer adds a row, not a test.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import product
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 
 import sgdf
@@ -118,6 +120,10 @@ def describe(value: Any) -> str | None:
     return None
 
 
+each_case = pytest.mark.parametrize("case", CASES, ids=describe)
+each_path = pytest.mark.parametrize("path", ["single", "foreach"])
+
+
 def build(case: Case, params: Any, path: str = "single", **options: Any) -> torch.optim.Optimizer:
     """Construct the optimizer of ``case`` so that it takes ``path``.
 
@@ -172,3 +178,32 @@ class Quadratic:
         points = [p.detach().double().numpy() for p in params]
         for param, grad in zip(params, self.gradients(points, noise), strict=True):
             param.grad = torch.as_tensor(grad, dtype=param.dtype)
+
+
+def train(optimizer, problem, steps):
+    """Take ``steps`` steps on the problem's parameters."""
+    for _ in range(steps):
+        problem.set_gradients(problem.params, problem.noise())
+        optimizer.step()
+
+
+def snapshot(optimizer):
+    """Return a copy of the state that later steps do not change."""
+    return copy.deepcopy(optimizer.state_dict())
+
+
+def assert_equal(a, b):
+    """Compare nested state dicts bit by bit."""
+    if isinstance(a, torch.Tensor):
+        assert a.dtype == b.dtype
+        assert torch.equal(a, b)
+    elif isinstance(a, dict):
+        assert a.keys() == b.keys()
+        for key in a:
+            assert_equal(a[key], b[key])
+    elif isinstance(a, (list, tuple)):
+        assert len(a) == len(b)
+        for x, y in zip(a, b, strict=True):
+            assert_equal(x, y)
+    else:
+        assert a == b

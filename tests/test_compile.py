@@ -8,8 +8,7 @@ import torch
 import torch._inductor.config
 from torch._dynamo.utils import counters
 
-from cases import CASES, Quadratic, build, describe
-from test_contract import each_case, each_path
+from cases import CASES, Quadratic, build, describe, each_case, each_path
 
 
 def compiled_against_eager(case, path, backend, steps, dtype=torch.float64, change=None, **options):

@@ -3,8 +3,7 @@
 import pytest
 import torch
 
-from cases import build
-from test_contract import each_case, each_path
+from cases import build, each_case, each_path
 
 
 def minimise(case, path, start, loss_of, steps, **options):

@@ -5,8 +5,7 @@ import copy
 import pytest
 import torch
 
-from cases import CASES, Quadratic, build, describe
-from test_contract import assert_equal, each_case, snapshot, train
+from cases import CASES, Quadratic, assert_equal, build, describe, each_case, snapshot, train
 
 COMMON = [
     ({"lr": -0.1}, ValueError, "Invalid learning rate: -0.1"),

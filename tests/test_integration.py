@@ -7,8 +7,7 @@ import pytest
 import torch
 from torch.optim import lr_scheduler, swa_utils
 
-from cases import build
-from test_contract import each_case, each_path
+from cases import build, each_case, each_path
 
 SCHEDULERS = {
     "LambdaLR": {"lr_lambda": lambda epoch: 0.9**epoch},

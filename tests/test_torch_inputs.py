@@ -12,8 +12,7 @@ from torch.testing._internal.common_optimizers import (
     optim_inputs_func_sgd,
 )
 
-from cases import build
-from test_contract import each_case
+from cases import build, each_case
 
 # What is refused there and works here.
 ALLOWED_HERE = "lr as a Tensor is not supported"
