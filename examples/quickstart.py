@@ -21,17 +21,17 @@ from train_digits import network, train
 import sgdf
 
 OPTIMIZERS = {
-    "SGDF": lambda params: sgdf.SGDF(params, lr=0.5, weight_decay=5e-4),
-    "SGD, momentum": lambda params: torch.optim.SGD(
+    "SGDF, lr 0.5": lambda params: sgdf.SGDF(params, lr=0.5, weight_decay=5e-4),
+    "SGD, lr 0.1, momentum 0.9": lambda params: torch.optim.SGD(
         params, lr=0.1, momentum=0.9, weight_decay=5e-4
     ),
-    "Adam": lambda params: torch.optim.Adam(params, lr=1e-3, weight_decay=5e-4),
+    "Adam, lr 0.001": lambda params: torch.optim.Adam(params, lr=1e-3, weight_decay=5e-4),
 }
 
 
 def compare(epochs, seeds, console):
     """Return for each optimizer an array of seeds x epochs x (loss, accuracy)."""
-    columns = TextColumn("{task.description:21}"), BarColumn(), MofNCompleteColumn()
+    columns = TextColumn("{task.description:33}"), BarColumn(), MofNCompleteColumn()
     curves = {}
     with Progress(*columns, TimeRemainingColumn(), console=console) as progress:
         bar = progress.add_task("", total=len(OPTIMIZERS) * seeds * epochs)
@@ -50,24 +50,20 @@ def compare(epochs, seeds, console):
 
 
 def table(curves):
-    """Return the last epoch's figures, as mean and spread over the seeds."""
-    result = Table(title="Digits after the last epoch, mean ± standard deviation over the seeds")
-    for title in ("optimizer", "training loss", "test accuracy", "seeds"):
+    """Return the last epoch's figures, as mean and standard deviation over the seeds."""
+    result = Table(title="Digits after the last epoch, mean ± sd")
+    for title in ("optimizer", "training loss", "test accuracy (%)", "seeds"):
         result.add_column(title, justify="left" if title == "optimizer" else "right")
     for name, runs in curves.items():
         loss, accuracy = runs[:, -1, 0], 100 * runs[:, -1, 1]
-        result.add_row(
-            name,
-            f"{loss.mean():.4f} ± {spread(loss):.4f}",
-            f"{accuracy.mean():.2f} ± {spread(accuracy):.2f} %",
-            str(len(runs)),
-        )
+        result.add_row(name, summary(loss, 4), summary(accuracy, 2), str(len(runs)))
     return result
 
 
-def spread(values):
-    """Return the sample standard deviation, 0 for a single run."""
-    return values.std(ddof=1) if len(values) > 1 else 0.0
+def summary(values, digits):
+    """Return mean and spread as text; one run has no spread."""
+    text = f"{values.mean():.{digits}f}"
+    return f"{text} ± {values.std(ddof=1):.{digits}f}" if len(values) > 1 else text
 
 
 def plot(curves, path):
@@ -85,27 +81,41 @@ def plot(curves, path):
         axis.grid(alpha=0.3)
     axes[1].legend(title="mean, and range over seeds")
     figure.suptitle("A small CNN on scikit-learn's digits")
-    path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=150)
 
 
 def positive(text):
     """Parse a whole number of at least one."""
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{number} is less than 1")
-    return number
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
+    return int(text)
+
+
+def picture(text):
+    """Parse the name of a picture, and make its folder before time is spent on it."""
+    path = Path(text)
+    if path.suffix not in (".png", ".pdf", ".svg") or path.is_dir():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a .png, .pdf or .svg file")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+    return path
 
 
 def main():
     """Run the comparison from the command line."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--epochs", type=positive, default=20, help="default: %(default)s")
-    parser.add_argument("--seeds", type=positive, default=3, help="default: %(default)s")
+    parser = argparse.ArgumentParser(
+        description=__doc__.partition("\n")[0],
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    parser.add_argument("--epochs", type=positive, default=20, help="passes over the data")
+    parser.add_argument("--seeds", type=positive, default=3, help="runs of each optimizer")
     parser.add_argument(
-        "--plot", type=Path, default=Path("results/quickstart.png"), help="default: %(default)s"
+        "--plot", type=picture, default="results/quickstart.png", help="picture to write"
     )
     options = parser.parse_args()
+    torch.set_num_threads(1)  # as fast for so small a network, and the same sums everywhere
     console = Console()
     curves = compare(options.epochs, options.seeds, console)
     console.print(table(curves))

@@ -89,7 +89,7 @@ FILTER_ERRORS = [
     ({"betas": (1.0, 0.999)}, "index 0: 1.0"),
     ({"betas": (0.9, -0.1)}, "index 1: -0.1"),
     ({"betas": (0.9,)}, r"\(0.9,\)"),
-    ({"betas": (torch.tensor(0.9), torch.tensor(0.99))}, "index 0"),
+    ({"betas": (torch.tensor(0.9), torch.tensor(0.99))}, "index 0, a Tensor: 0.89"),
     ({"gamma": -0.5}, "-0.5"),
     ({"gamma_decay": -1.0}, "-1.0"),
     ({"correction": "adam"}, "adam"),

@@ -91,14 +91,25 @@ def test_quickstart_prints_a_table_and_writes_a_plot(tmp_path):
         ROOT / "examples/quickstart.py", "--epochs", 1, "--seeds", 2, "--plot", plot, cwd=tmp_path
     )
     assert result.returncode == 0, result.stderr
-    for name in ("SGDF", "SGD, momentum", "Adam"):
-        assert re.search(rf"{name} .*\d\.\d+ ± \d\.\d+ .*\d+\.\d+ ± \d+\.\d+ %", result.stdout)
+    for name in ("SGDF, lr 0.5", "SGD, lr 0.1, momentum 0.9", "Adam, lr 0.001"):
+        assert re.search(rf"{name} .*\d\.\d+ ± \d\.\d+ .*\d+\.\d+ ± \d+\.\d+ ", result.stdout)
     assert plot.read_bytes().startswith(b"\x89PNG")
 
 
-@pytest.mark.parametrize("wrong", [["--epochs", "0"], ["--seeds", "many"], ["--what"]])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        ["--epochs", "0"],
+        ["--epochs", "1.5"],
+        ["--seeds", "many"],
+        ["--plot", "plot"],
+        ["--plot", "plot.foo"],
+        ["--plot", "/dev/null/plot.png"],
+        ["--what"],
+    ],
+)
 def test_quickstart_explains_wrong_input(wrong):
     result = python(ROOT / "examples/quickstart.py", *wrong)
     assert result.returncode == 2
-    assert wrong[-1] in result.stderr
+    assert wrong[-1].removesuffix("/plot.png") in result.stderr
     assert "Traceback" not in result.stderr

@@ -7,6 +7,7 @@ against it.
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import torch
@@ -53,7 +54,9 @@ def check_filter_options(
     if not isinstance(betas, (tuple, list)) or len(betas) != 2:
         raise ValueError(f"Invalid betas, expected two numbers: {betas}")
     for index, beta in enumerate(betas):
-        if isinstance(beta, Tensor) or not 0.0 <= beta < 1.0:
+        if isinstance(beta, Tensor):
+            raise ValueError(f"Invalid beta parameter at index {index}, a Tensor: {beta}")
+        if not 0.0 <= beta < 1.0:
             raise ValueError(f"Invalid beta parameter at index {index}: {beta}")
     if not gamma >= 0.0:
         raise ValueError(f"Invalid gamma value: {gamma}")
@@ -67,12 +70,13 @@ def one_minus_power(beta: float, step: float | Tensor) -> float | Tensor:
     """Return ``1 - beta**step`` without cancellation where ``step`` is a tensor.
 
     On the host float64 is exact enough as written; a float32 step on a device is
-    not: there 1 - 0.999**1 would be off by 1e-5. The logarithm is a tensor too, or
-    torch.compile would make a constant of beta and recompile when it changes.
+    not: there 1 - 0.999**1 would be off by 1e-5.
     """
-    if isinstance(step, Tensor):
-        return -torch.expm1(step * torch.log1p(torch.full_like(step, beta - 1.0)))
-    return 1.0 - float(beta**step)
+    if not isinstance(step, Tensor):
+        return 1.0 - float(beta**step)
+    # The logarithm makes beta a constant of a compiled graph, and must: torch 2.13
+    # compiles a changing float that enters several operations to wrong numbers.
+    return -torch.expm1(step * math.log(beta)) if beta > 0.0 else torch.ones_like(step)
 
 
 def filter_scalars(

@@ -286,7 +286,7 @@ class BaseOptimizer(Optimizer):
     def _check_state(self, index: Any, param: Tensor, state: Group) -> None:
         for name in ("step", *self._buffer_names):
             if not isinstance(state, dict) or name not in state:
-                fault: str | None = "is missing"
+                fault: str | None = "is missing; is it another optimizer's?"
             elif name == "step":
                 fault = _step_fault(state[name])
             else:
@@ -317,8 +317,17 @@ def _uses_foreach(group: Group, params: list[Tensor]) -> bool:
 
 
 def _lr(group: Group) -> float | Tensor:
-    lr = group["lr"]
-    return lr.reshape(()) if isinstance(lr, Tensor) else lr
+    """Return lr as a number or a tensor without dimensions.
+
+    In a compiled graph the sum makes it an input: elsewhere a float would be a
+    constant, and each value of a schedule a graph of its own.
+    """
+    lr: float | Tensor = group["lr"]
+    if isinstance(lr, Tensor):
+        return lr.reshape(())
+    if torch.compiler.is_compiling():
+        return torch.zeros((), dtype=torch.float64) + lr
+    return lr
 
 
 def _count(group: Group, step: Tensor) -> float | Tensor:
