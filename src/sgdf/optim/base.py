@@ -162,7 +162,7 @@ class BaseOptimizer(Optimizer):
         buffers: list[list[Tensor]],
     ) -> None:
         """Update one parameter after the other."""
-        lr, decay, decoupled = _lr(group), group["weight_decay"], group["decoupled_weight_decay"]
+        decay, decoupled = group["weight_decay"], group["decoupled_weight_decay"]
         for param, grad, step, *own in zip(params, grads, steps, *buffers, strict=True):
             step += 1
             param, grad, *own = _as_real(param, grad, *own)
@@ -172,6 +172,7 @@ class BaseOptimizer(Optimizer):
             if decay and not decoupled:
                 grad = grad.add(param, alpha=decay)
             direction = self._direction(group, grad, own, _count(group, step))
+            lr = _lr(group, direction)
 
             # Rounded once, when written: a bf16 parameter must not lose a small decay.
             value = param.to(direction.dtype)
@@ -190,7 +191,7 @@ class BaseOptimizer(Optimizer):
         buffers: list[list[Tensor]],
     ) -> None:
         """Update lists of like parameters with few kernels each."""
-        lr, decay, decoupled = _lr(group), group["weight_decay"], group["decoupled_weight_decay"]
+        decay, decoupled = group["weight_decay"], group["decoupled_weight_decay"]
         torch._foreach_add_(steps, 1)
         for bucket in _buckets(params):
             rows = (
@@ -206,6 +207,7 @@ class BaseOptimizer(Optimizer):
             directions = self._directions(
                 group, own_grads, own, [_count(group, steps[i]) for i in bucket]
             )
+            lr = _lr(group, directions[0])
 
             values = [param.to(dtype) for param in own_params]
             if decay and decoupled:
@@ -316,17 +318,17 @@ def _uses_foreach(group: Group, params: list[Tensor]) -> bool:
     return bool(group["foreach"] or group["fused"])
 
 
-def _lr(group: Group) -> float | Tensor:
-    """Return lr as a number or a tensor without dimensions.
+def _lr(group: Group, direction: Tensor) -> float | Tensor:
+    """Return lr as a number, or as a tensor without dimensions beside ``direction``.
 
-    In a compiled graph the sum makes it an input: elsewhere a float would be a
+    In a compiled graph the sum makes a number an input: elsewhere it would be a
     constant, and each value of a schedule a graph of its own.
     """
     lr: float | Tensor = group["lr"]
     if isinstance(lr, Tensor):
-        return lr.reshape(())
+        return lr.reshape(()).to(direction.device, direction.dtype)
     if torch.compiler.is_compiling():
-        return torch.zeros((), dtype=torch.float64) + lr
+        return torch.zeros((), dtype=direction.dtype, device=direction.device) + lr
     return lr
 
 
