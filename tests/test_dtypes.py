@@ -31,16 +31,21 @@ def test_low_precision_parameters_keep_a_float32_state(case, path, dtype):
 
 
 @each_case
-def test_small_decay_and_update_are_rounded_together(case):
+@each_path
+def test_small_decay_and_update_are_rounded_together(case, path):
     """Each alone is lost on a bf16 parameter of 1; their sum is not."""
-    param = torch.nn.Parameter(torch.ones(1, dtype=torch.bfloat16))
-    lost = 0.4 * torch.finfo(torch.bfloat16).eps / 2
-    optimizer = build(
-        case, [param], lr=1.0, weight_decay=0.7 * lost / 0.4, decoupled_weight_decay=True
-    )
-    param.grad = torch.full((1,), 0.7 * lost / 0.4, dtype=torch.bfloat16)
-    optimizer.step()
-    assert param.item() < 1.0
+    small = 0.2 * torch.finfo(torch.bfloat16).eps  # a quarter is where rounding turns
+
+    def after_one_step(grad, weight_decay):
+        param = torch.nn.Parameter(torch.ones(1, dtype=torch.bfloat16))
+        options = {"weight_decay": weight_decay, "decoupled_weight_decay": True}
+        optimizer = build(case, [param], path, lr=1.0, **options)
+        param.grad = torch.full((1,), grad, dtype=torch.bfloat16)
+        optimizer.step()
+        return param.item()
+
+    assert after_one_step(small, 0.0) == after_one_step(0.0, small) == 1.0
+    assert after_one_step(small, small) < 1.0
 
 
 @each_case

@@ -192,12 +192,19 @@ def test_capturable_on_the_cpu_gets_torchs_error(case):
 @each_case
 def test_fused_warns_and_gives_foreach(case):
     problems = Quadratic(), Quadratic()
-    with pytest.warns(UserWarning, match="no fused implementation yet; using foreach"):
+    fallback = pytest.warns(UserWarning, match="no fused implementation yet; using foreach")
+    with fallback:
         fused = case.optimizer(problems[0].params, fused=True)
     foreach = case.optimizer(problems[1].params, foreach=True)
     train(fused, problems[0], 5)
     train(foreach, problems[1], 5)
     assert_equal(problems[0].params, problems[1].params)
+    with fallback:
+        fused.load_state_dict(fused.state_dict())
+    with fallback:
+        foreach.add_param_group(
+            {"params": [torch.nn.Parameter(torch.ones(1))], "foreach": None, "fused": True}
+        )
 
 
 @each_case

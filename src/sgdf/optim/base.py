@@ -28,11 +28,6 @@ class BaseOptimizer(Optimizer):
 
     def __init__(self, params: ParamsT, defaults: Group) -> None:
         self._check_options(defaults)
-        if defaults["fused"]:
-            warnings.warn(
-                f"{type(self).__name__} has no fused implementation yet; using foreach",
-                stacklevel=3,
-            )
         super().__init__(params, defaults)
 
     # What a subclass provides.
@@ -222,7 +217,7 @@ class BaseOptimizer(Optimizer):
     def add_param_group(self, param_group: Group) -> None:
         """Add a group, as in ``torch.optim``; the dict passed in stays as it is."""
         if isinstance(param_group, dict):
-            self._check_options({**self.defaults, **param_group})
+            self._accept_options({**self.defaults, **param_group})
             param_group = dict(param_group)
         super().add_param_group(param_group)
 
@@ -274,9 +269,17 @@ class BaseOptimizer(Optimizer):
         for own, group in zip(self.param_groups, incoming, strict=True):
             options = {name: own[name] for name in self.defaults}
             group = {**options, **group, "state_format": options["state_format"]}
-            self._check_options(group)
+            self._accept_options(group)
             completed.append(group)
         return completed
+
+    def _accept_options(self, group: Group) -> None:
+        self._check_options(group)
+        if group["fused"]:
+            warnings.warn(
+                f"{type(self).__name__} has no fused implementation yet; using foreach",
+                stacklevel=3,
+            )
 
     def _matched_state(self, loaded: dict[str, Any]) -> Iterator[tuple[Group, Any, Tensor, Group]]:
         """Yield group, id, parameter and state of each entry in a checkpoint's state."""

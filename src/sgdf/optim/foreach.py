@@ -60,7 +60,7 @@ def filter_gradients(
     torch._foreach_div_(gains, variances)
     torch._foreach_reciprocal_(gains)
     if gamma == 0.5 and not gamma_decay:
-        torch._foreach_sqrt_(gains)  # the paper's choice, many times faster than a power
+        torch._foreach_sqrt_(gains)  # the paper's choice; a root is cheaper than a power
     else:
         torch._foreach_pow_(gains, exponents)
     torch._foreach_addcmul_(estimates, gains, residuals)
