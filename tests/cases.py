@@ -18,6 +18,7 @@ import torch
 
 import sgdf
 from reference import ReferenceSGDF
+from sgdf.optim import fused
 
 Options = dict[str, Any]
 
@@ -65,6 +66,7 @@ class Case:
     lr: float
     """A learning rate that suits the small problems of the tests."""
     foreach: bool = True
+    fused: bool = True
     compiles: bool = True
     differentiable: bool = True
     complex: bool = True
@@ -80,7 +82,8 @@ class Case:
     @property
     def paths(self) -> list[str]:
         """The implementations to compare with each other."""
-        return ["single", "capturable"] + (["foreach", "foreach-capturable"] * self.foreach)
+        lists = ["foreach", "foreach-capturable"] * self.foreach
+        return ["single", "capturable", *lists, *(["fused"] * self.fused)]
 
 
 FILTER_ERRORS = [
@@ -121,7 +124,13 @@ def describe(value: Any) -> str | None:
 
 
 each_case = pytest.mark.parametrize("case", CASES, ids=describe)
-each_path = pytest.mark.parametrize("path", ["single", "foreach"])
+needs_native = pytest.mark.skipif(bool(fused.fault()), reason=f"no native step: {fused.fault()}")
+FUSED = pytest.param("fused", marks=needs_native)
+each_path = pytest.mark.parametrize("path", ["single", "foreach", FUSED])
+each_traced_path = pytest.mark.parametrize("path", ["single", "foreach"])
+every_path = pytest.mark.parametrize(
+    "path", ["single", "foreach", FUSED, "capturable", "foreach-capturable"]
+)
 
 
 def build(case: Case, params: Any, path: str = "single", **options: Any) -> torch.optim.Optimizer:
@@ -134,9 +143,9 @@ def build(case: Case, params: Any, path: str = "single", **options: Any) -> torc
     if isinstance(options["lr"], torch.Tensor):
         options["lr"] = options["lr"].clone()
     capturable = path.endswith("capturable")
-    optimizer = case.optimizer(
-        params, foreach=path.startswith("foreach"), capturable=capturable, **options
-    )
+    choices = {"default": {}, "fused": {"fused": True}}
+    choice = choices.get(path, {"foreach": path.startswith("foreach")})
+    optimizer = case.optimizer(params, capturable=capturable, **choice, **options)
     if capturable:
         optimizer._check_step = lambda: None
     return optimizer

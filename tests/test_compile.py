@@ -8,7 +8,15 @@ import torch
 import torch._inductor.config
 from torch._dynamo.utils import counters
 
-from cases import CASES, Quadratic, build, describe, each_case, each_path
+from cases import (
+    CASES,
+    Quadratic,
+    build,
+    describe,
+    each_case,
+    each_traced_path,
+    needs_native,
+)
 
 needs_cpp = pytest.mark.skipif(not shutil.which("g++"), reason="inductor needs g++")
 
@@ -50,7 +58,7 @@ def compiled_against_eager(case, path, backend, steps, dtype=torch.float64, chan
     return counters["stats"]["unique_graphs"]
 
 
-@pytest.mark.parametrize("path", ["single", "foreach"])
+@each_traced_path
 @pytest.mark.parametrize(
     ("case", "options"),
     [
@@ -73,8 +81,41 @@ def test_one_graph_and_the_same_numbers(case, options, path):
     assert graphs == 1
 
 
+@needs_native
 @each_case
-@each_path
+@pytest.mark.parametrize("path", ["default", "fused"])
+def test_the_graph_goes_before_the_native_step(case, path):
+    if not (case.compiles and case.fused):
+        pytest.skip(f"{case.name} does not have both")
+    assert compiled_against_eager(case, path, "aot_eager", 20, weight_decay=0.1) == 1
+
+
+@needs_native
+@each_case
+def test_native_and_compiled_steps_may_alternate(case):
+    """One state, whichever of them moves it."""
+    if not (case.compiles and case.fused):
+        pytest.skip(f"{case.name} does not have both")
+    torch._dynamo.reset()
+    counters.clear()
+    mixed, native = Quadratic(), Quadratic()
+    for problem in (mixed, native):
+        problem.drop_scalars()  # as above
+    optimizer, expected = (build(case, problem.params, "default") for problem in (mixed, native))
+    compiled = torch.compile(optimizer.step, backend="aot_eager", fullgraph=True)
+    for index in range(12):
+        noise = mixed.noise()
+        for problem in (mixed, native):
+            problem.set_gradients(problem.params, noise)
+        (compiled if index % 3 else optimizer.step)()
+        expected.step()
+    for p, q in zip(mixed.params, native.params, strict=True):
+        torch.testing.assert_close(p, q, rtol=0, atol=1e-12)
+    assert counters["stats"]["unique_graphs"] == 1
+
+
+@each_case
+@each_traced_path
 def test_tensor_lr_never_recompiles(case, path):
     def change(index, group):
         group["lr"].fill_(0.1 / (1 + index))
@@ -87,7 +128,7 @@ def test_tensor_lr_never_recompiles(case, path):
 
 @needs_cpp
 @each_case
-@each_path
+@each_traced_path
 def test_float_lr_recompiles_once(case, path, own_cache):
     """As Adam's does: a constant at first, an input of the graph once it has changed."""
 
@@ -99,7 +140,7 @@ def test_float_lr_recompiles_once(case, path, own_cache):
 
 @needs_cpp
 @each_case
-@each_path
+@each_traced_path
 def test_changing_betas_stay_right(case, path, own_cache):
     """What OneCycleLR does at each step: a graph per value, as Adam has, never a stale one."""
 
@@ -124,7 +165,7 @@ def test_loaded_state_compiles(case):
 
 @needs_cpp
 @each_case
-@each_path
+@each_traced_path
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_inductor_gives_the_same_numbers(case, path, dtype, own_cache):
     options = {"dtype": dtype, "weight_decay": 0.1}

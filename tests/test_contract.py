@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from cases import Quadratic, build, each_case, each_path, train
+from cases import Quadratic, build, each_case, each_path, every_path, train
 
 # What the caller owns.
 
@@ -69,7 +69,7 @@ def test_zero_lr_moves_nothing_but_the_state(case, path):
 
 
 @each_case
-@pytest.mark.parametrize("path", ["single", "foreach", "capturable", "foreach-capturable"])
+@every_path
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
 @pytest.mark.parametrize("eps", [0.0, 1e-8])
 def test_zero_gradients_leave_the_parameters_alone(case, path, dtype, eps):
@@ -80,6 +80,18 @@ def test_zero_gradients_leave_the_parameters_alone(case, path, dtype, eps):
         param.grad = torch.zeros_like(param)
         optimizer.step()
     assert torch.equal(param, before)
+
+
+@each_case
+@every_path
+def test_without_momentum_old_gradients_leave_no_trace(case, path):
+    param = torch.nn.Parameter(torch.zeros(3))
+    optimizer = build(case, [param], path, lr=1.0, betas=(0.0, 0.999))
+    for grad in (1e10, 1.0):
+        param.data.zero_()
+        param.grad = torch.full((3,), grad)
+        optimizer.step()
+        torch.testing.assert_close(param.detach(), -param.grad, rtol=1e-6, atol=0)
 
 
 # Groups, names, hooks, closures.

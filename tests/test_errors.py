@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from cases import CASES, Quadratic, assert_equal, build, describe, each_case, snapshot, train
+from sgdf.optim import fused as native_step
 
 COMMON = [
     ({"lr": -0.1}, ValueError, "Invalid learning rate: -0.1"),
@@ -190,9 +191,10 @@ def test_capturable_on_the_cpu_gets_torchs_error(case):
 
 
 @each_case
-def test_fused_warns_and_gives_foreach(case):
+def test_fused_without_a_compiler_warns_and_gives_foreach(case, monkeypatch):
+    monkeypatch.setattr(native_step, "_library", lambda: OSError("no C compiler was found"))
     problems = Quadratic(), Quadratic()
-    fallback = pytest.warns(UserWarning, match="no fused implementation yet; using foreach")
+    fallback = pytest.warns(UserWarning, match=r"\(no C compiler was found\); using foreach")
     with fallback:
         fused = case.optimizer(problems[0].params, fused=True)
     foreach = case.optimizer(problems[1].params, foreach=True)
@@ -205,6 +207,26 @@ def test_fused_warns_and_gives_foreach(case):
         foreach.add_param_group(
             {"params": [torch.nn.Parameter(torch.ones(1))], "foreach": None, "fused": True}
         )
+
+
+@each_case
+def test_fused_is_refused_off_the_cpu(case):
+    elsewhere = torch.nn.Parameter(torch.ones(2, device="meta"))
+    refusal = pytest.raises(RuntimeError, match=r"on the CPU, got torch.float32 on meta")
+    with refusal:
+        case.optimizer([elsewhere], fused=True)
+    optimizer = case.optimizer([torch.nn.Parameter(torch.ones(2))], lr=0.1)
+    before = snapshot(optimizer)
+    with refusal:
+        optimizer.add_param_group({"params": [elsewhere], "fused": True})
+    assert_equal(snapshot(optimizer), before)
+    optimizer = case.optimizer([elsewhere], lr=0.1)
+    before = snapshot(optimizer)
+    asking = copy.deepcopy(before)
+    asking["param_groups"][0]["fused"] = True
+    with refusal:
+        optimizer.load_state_dict(asking)
+    assert_equal(snapshot(optimizer), before)
 
 
 @each_case

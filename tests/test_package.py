@@ -31,7 +31,8 @@ import sys
 import torch
 before = set(sys.modules)
 import sgdf
-print(*sorted({name.partition(".")[0] for name in set(sys.modules) - before}))
+names = {name.partition(".")[0] for name in set(sys.modules) - before}
+print(*sorted(names - set(sys.stdlib_module_names)))
 """
     result = python("-c", program)
     assert result.returncode == 0, result.stderr
@@ -51,8 +52,13 @@ def test_wheel_is_complete_and_importable(tmp_path):
     (wheel,) = tmp_path.glob("*.whl")
     assert wheel.name == f"sgdf-{sgdf.__version__}-py3-none-any.whl"
     names = zipfile.ZipFile(wheel).namelist()
-    sources = {str(p.relative_to(ROOT / "src")) for p in (ROOT / "src").rglob("*.py")}
-    assert sources | {"sgdf/py.typed"} == {n for n in names if ".dist-info/" not in n}
+    sources = {
+        str(path.relative_to(ROOT / "src"))
+        for pattern in ("*.py", "*.c", "py.typed")
+        for path in (ROOT / "src").rglob(pattern)
+    }
+    assert {"sgdf/optim/fused.c", "sgdf/py.typed"} <= sources
+    assert sources == {n for n in names if ".dist-info/" not in n}
     assert any(name.endswith("/LICENSE") for name in names)
 
     zipfile.ZipFile(wheel).extractall(tmp_path / "site")

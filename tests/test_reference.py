@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from cases import CASES, Quadratic, build, describe
+from cases import CASES, Quadratic, build, describe, every_path
 
 STEPS = 500
 
@@ -24,6 +24,7 @@ def follow(case, options, path, dtype):
         points = [reference.theta for reference in references]
         for reference, grad in zip(references, problem.gradients(points, noise), strict=True):
             reference.step(grad)
+    assert bool(optimizer._tables) == (path == "fused")  # no other path stood in for it
     return problem, optimizer, references
 
 
@@ -31,7 +32,7 @@ def largest_error(actual, expected):
     return np.abs(actual.detach().double().numpy() - expected).max()
 
 
-@pytest.mark.parametrize("path", ["single", "foreach", "capturable", "foreach-capturable"])
+@every_path
 @pytest.mark.parametrize(
     ("case", "options"),
     [(case, options) for case in CASES for options in case.options],
@@ -48,7 +49,7 @@ def test_float64_agrees_with_the_reference(case, options, path):
         assert optimizer.state[param]["step"].item() == STEPS
 
 
-@pytest.mark.parametrize("path", ["single", "foreach", "capturable", "foreach-capturable"])
+@every_path
 @pytest.mark.parametrize(
     ("case", "options"),
     [(case, options) for case in CASES for options in case.options],

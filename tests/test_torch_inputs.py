@@ -13,6 +13,7 @@ from torch.testing._internal.common_optimizers import (
 )
 
 from cases import build, each_case
+from sgdf.optim import fused
 
 # What is refused there and works here.
 ALLOWED_HERE = "lr as a Tensor is not supported"
@@ -31,7 +32,7 @@ def test_valid_inputs_train(case):
     )
     assert len(inputs) > 5
     for given in inputs:
-        for path in ("single", "foreach"):
+        for path in ("single", "foreach", *(["fused"] * (not fused.fault()))):
             weight = torch.nn.Parameter(torch.randn(10, 5))
             bias = torch.nn.Parameter(torch.randn(10))
             data, sign = torch.randn(5), -1 if given.kwargs.get("maximize") else 1

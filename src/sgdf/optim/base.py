@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.optim.optimizer import Optimizer, ParamsT, _foreach_supported_types
 
+from . import fused
 from . import state as storage
 
 Group = dict[str, Any]
@@ -25,10 +26,21 @@ class BaseOptimizer(Optimizer):
 
     _buffer_names: ClassVar[tuple[str, ...]]
     """State keys, besides ``step``, whose tensors have the parameter's shape."""
+    _has_fused: ClassVar[bool] = False
+    """Whether there is a ``_step_fused``."""
+
+    _tables: dict[int, fused.Table]
+    """What the native step was told of each group's tensors the last time."""
 
     def __init__(self, params: ParamsT, defaults: Group) -> None:
         self._check_options(defaults)
         super().__init__(params, defaults)
+        self._tables = {}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Take over groups and state: when unpickled, copied or loaded."""
+        super().__setstate__(state)
+        self._tables = {}
 
     # What a subclass provides.
 
@@ -64,6 +76,10 @@ class BaseOptimizer(Optimizer):
     ) -> list[Tensor]:
         """Do the same for a list of parameters of one device and dtype."""
 
+    def _step_fused(self, group: Group, table: fused.Table) -> None:
+        """Update the parameters of ``table`` and their state in one native call."""
+        raise NotImplementedError
+
     # The step.
 
     @overload
@@ -85,14 +101,20 @@ class BaseOptimizer(Optimizer):
                 loss = closure()
 
         if not torch.compiler.is_compiling():
+            for table in self._tables.values():
+                table.prefetch()
             self._check_step()
         with torch.set_grad_enabled(self.defaults["differentiable"]):
-            for group in self.param_groups:
+            for index, group in enumerate(self.param_groups):
                 params: list[Tensor] = []
                 grads: list[Tensor] = []
                 steps: list[Tensor] = []
                 buffers: list[list[Tensor]] = [[] for _ in self._buffer_names]
                 self._init_group(group, params, grads, steps, *buffers)
+                if self._may_fuse(group, params) and self._fuse(
+                    index, params, grads, steps, buffers
+                ):
+                    continue
                 if _uses_foreach(group, params):
                     self._step_foreach(group, params, grads, steps, buffers)
                 else:
@@ -109,12 +131,12 @@ class BaseOptimizer(Optimizer):
                     f"{type(self).__name__} but param_groups' capturable is False."
                 )
             for param in group["params"]:
-                if param.grad is None:
+                if (grad := param.grad) is None:
                     continue
-                if param.grad.layout != torch.strided:
+                if grad.layout is not torch.strided:
                     raise RuntimeError(
                         f"{type(self).__name__} does not support sparse gradients, got one of "
-                        f"layout {param.grad.layout} and shape {tuple(param.grad.shape)}"
+                        f"layout {grad.layout} and shape {tuple(grad.shape)}"
                     )
                 if group["capturable"] and param.device.type == "cpu":
                     raise AssertionError(
@@ -134,19 +156,54 @@ class BaseOptimizer(Optimizer):
     ) -> None:
         """Fill the lists with the parameters that have a gradient and their state."""
         for param in group["params"]:
-            if param.grad is None:
-                continue
-            state = self.state[param]
+            if (grad := param.grad) is not None:
+                params.append(param)
+                grads.append(grad)
+        states = [self.state[param] for param in params]
+        for param, state in zip(params, states, strict=True):
             if not state:
                 device = param.device if group["capturable"] else "cpu"
                 state["step"] = torch.tensor(0.0, dtype=torch.float32, device=device)
                 for name in self._buffer_names:
                     state[name] = storage.new_buffer(param)
-            params.append(param)
-            grads.append(param.grad)
-            steps.append(state["step"])
-            for name, buffer in zip(self._buffer_names, buffers, strict=True):
-                buffer.append(state[name])
+        steps += [state["step"] for state in states]
+        for name, buffer in zip(self._buffer_names, buffers, strict=True):
+            buffer += [state[name] for state in states]
+
+    def _may_fuse(self, group: Group, params: list[Tensor]) -> bool:
+        """Return whether the native step was asked for, or may serve since nothing was."""
+        asked = group["fused"] or (group["fused"] is None and group["foreach"] is None)
+        return (
+            asked
+            and self._has_fused
+            and not torch.compiler.is_compiling()
+            and not group["differentiable"]
+            and not group["capturable"]
+            and bool(params)
+            and _are_plain(params)
+        )
+
+    def _fuse(
+        self,
+        index: int,
+        params: list[Tensor],
+        grads: list[Tensor],
+        steps: list[Tensor],
+        buffers: list[list[Tensor]],
+    ) -> bool:
+        """Update the group's parameters natively, or change nothing and return False."""
+        if fused.fault():
+            return False
+        table = self._tables.get(index)
+        if table is None or not table.refill(params, grads, buffers, steps):
+            self._tables.pop(index, None)
+            grads = fused.aligned(params, grads)  # copies must outlive the call
+            table = fused.Table.of(params, grads, buffers, steps)
+            if table is None:
+                return False
+            self._tables[index] = table
+        self._step_fused(self.param_groups[index], table)
+        return True
 
     def _step_single(
         self,
@@ -217,9 +274,15 @@ class BaseOptimizer(Optimizer):
     def add_param_group(self, param_group: Group) -> None:
         """Add a group, as in ``torch.optim``; the dict passed in stays as it is."""
         if isinstance(param_group, dict):
-            self._accept_options({**self.defaults, **param_group})
+            self._check_options({**self.defaults, **param_group})
             param_group = dict(param_group)
         super().add_param_group(param_group)
+        group = self.param_groups[-1]
+        try:
+            self._prepare_fused(group, group["params"])
+        except RuntimeError:
+            self.param_groups.pop()
+            raise
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Load a checkpoint, or raise and leave the optimizer as it was.
@@ -269,17 +332,25 @@ class BaseOptimizer(Optimizer):
         for own, group in zip(self.param_groups, incoming, strict=True):
             options = {name: own[name] for name in self.defaults}
             group = {**options, **group, "state_format": options["state_format"]}
-            self._accept_options(group)
+            self._check_options(group)
+            self._prepare_fused(group, own["params"])
             completed.append(group)
         return completed
 
-    def _accept_options(self, group: Group) -> None:
-        self._check_options(group)
-        if group["fused"]:
-            warnings.warn(
-                f"{type(self).__name__} has no fused implementation yet; using foreach",
-                stacklevel=3,
-            )
+    def _prepare_fused(self, group: Group, params: list[Tensor]) -> None:
+        """Where ``fused=True`` asks for the native step: build it, warn or raise."""
+        if not group["fused"]:
+            return
+        for param in params:
+            if not fused.is_supported(param):
+                raise RuntimeError(
+                    "`fused=True` is for floating-point parameters on the CPU, got "
+                    f"{param.dtype} on {param.device}; leave it out, and on an accelerator "
+                    "take torch.compile(optimizer.step)"
+                )
+        fault = fused.fault() if self._has_fused else f"{type(self).__name__} has none"
+        if fault:
+            warnings.warn(f"no fused step ({fault}); using foreach", stacklevel=3)
 
     def _matched_state(self, loaded: dict[str, Any]) -> Iterator[tuple[Group, Any, Tensor, Group]]:
         """Yield group, id, parameter and state of each entry in a checkpoint's state."""
@@ -309,6 +380,11 @@ def _step_fault(step: Any) -> str | None:
     return None if valid else f"is not a count: {step!r}"
 
 
+def _are_plain(params: list[Tensor]) -> bool:
+    """Return whether none is of a type that torch's foreach kernels may not know."""
+    return all(type(param) in _foreach_supported_types for param in params)
+
+
 def _uses_foreach(group: Group, params: list[Tensor]) -> bool:
     """Choose what was asked for, else foreach where each parameter's type allows it.
 
@@ -316,9 +392,9 @@ def _uses_foreach(group: Group, params: list[Tensor]) -> bool:
     """
     if not params or group["differentiable"]:
         return False
-    if group["foreach"] is None and group["fused"] is None:
-        return all(type(param) in _foreach_supported_types for param in params)
-    return bool(group["foreach"] or group["fused"])
+    if group["foreach"] is None:
+        return group["fused"] is not False and _are_plain(params)
+    return bool(group["foreach"])
 
 
 def _lr(group: Group, direction: Tensor) -> float | Tensor:
@@ -343,8 +419,11 @@ def _count(group: Group, step: Tensor) -> float | Tensor:
     return step if group["capturable"] else step.item()
 
 
-def _as_real(*tensors: Tensor) -> tuple[Tensor, ...]:
-    return tuple(torch.view_as_real(t) if t.is_complex() else t for t in tensors)
+def _as_real(param: Tensor, grad: Tensor, *buffers: Tensor) -> tuple[Tensor, ...]:
+    """Return complex tensors as pairs of reals, those written to as views."""
+    if not param.is_complex():
+        return param, grad, *buffers
+    return tuple(map(torch.view_as_real, (param, grad.resolve_conj(), *buffers)))
 
 
 def _buckets(params: list[Tensor]) -> list[list[int]]:

@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
 from ..filter import check_filter_options, filter_gradient
+from . import fused
 from .base import BaseOptimizer, Group
 from .foreach import filter_gradients
 
@@ -40,9 +41,12 @@ class SGDF(BaseOptimizer):
         correction: ``"paper"``, or ``"none"`` for the paper's ablation.
         gamma_decay: the gain's power at step t is ``gamma / t**gamma_decay``.
         maximize: ascend instead of descend.
-        foreach: update lists of parameters at once, the default except with
-            ``differentiable``; False updates them one by one, slower in less memory.
-        fused: not there yet; True warns and takes foreach.
+        foreach: update lists of parameters at once; False updates them one by one,
+            slower in less memory. The default where neither is given and the fused step
+            does not apply, except with ``differentiable``.
+        fused: update everything in one native call, the default on the CPU where a C
+            compiler is at hand; the first use builds it. Without one foreach serves, with
+            a warning if this is True. Refused for parameters on an accelerator.
         capturable: keep the step count on the parameter's device, for CUDA graphs.
         differentiable: let autograd run through the step.
         state_format: ``"full"`` keeps the state in float32, or in the parameter's
@@ -65,6 +69,7 @@ class SGDF(BaseOptimizer):
     """
 
     _buffer_names = ("exp_avg", "exp_var")
+    _has_fused = True
 
     def __init__(
         self,
@@ -127,3 +132,13 @@ class SGDF(BaseOptimizer):
     ) -> list[Tensor]:
         exp_avgs, exp_vars = buffers
         return filter_gradients(grads, exp_avgs, exp_vars, steps, **_filter_options(group))
+
+    def _step_fused(self, group: Group, table: fused.Table) -> None:
+        fused.step(
+            table,
+            lr=float(group["lr"]),
+            weight_decay=group["weight_decay"],
+            decoupled_weight_decay=group["decoupled_weight_decay"],
+            maximize=group["maximize"],
+            **_filter_options(group),
+        )

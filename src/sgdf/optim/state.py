@@ -44,5 +44,5 @@ def buffer_fault(value: object, param: Tensor) -> str | None:
 
 
 def loaded_buffer(value: Tensor, param: Tensor) -> Tensor:
-    """Return a copy of a checkpoint's buffer as ``param`` needs it."""
-    return value.detach().to(device=param.device, dtype=buffer_dtype(param), copy=True)
+    """Return a copy of a checkpoint's buffer as ``param`` needs it, memory layout included."""
+    return new_buffer(param).copy_(value.detach())

@@ -1,0 +1,335 @@
+/* The step of SGDF on a whole list of tensors: one parallel region, one pass over memory.
+
+   The arithmetic is that of filter_gradient (../filter.py) and of the decay and update
+   in base.py, in float or in double; half-precision parameters are widened block by
+   block. Everything is elementwise and built without contraction to fused
+   multiply-adds, so that the result depends neither on the number of threads nor on
+   the vector instructions of the CPU. */
+
+#include <float.h>
+#include <math.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The CPU's own vector width, chosen when the object is loaded: it runs on every CPU of
+   the family. glibc alone has the loader for that. */
+#if defined(__x86_64__) && defined(__GLIBC__)
+#define FOR_EACH_CPU __attribute__((target_clones("avx512f", "avx2", "default")))
+#else
+#define FOR_EACH_CPU
+#endif
+
+/* Numbers and layout are shared with fused.py. */
+enum { FLOAT32, FLOAT64, BFLOAT16, FLOAT16 };
+
+typedef struct {
+    uint64_t step, param, exp_avg, exp_var, grad; /* addresses; step counts in float32 */
+    int64_t size;                                 /* in elements, of each of the other four */
+    int64_t param_type, grad_type; /* a gradient has its parameter's type or the state's */
+    int64_t scalars;               /* which of the distinct steps this tensor is at */
+} Tensor;
+
+typedef struct {
+    double mean_correction, residual_weight, exponent; /* FilterScalars, one per distinct step */
+} Scalars;
+
+typedef struct {
+    double lr, shrink;   /* shrink: 1 - lr * decay where decay is decoupled, else 1 */
+    double sign, decay;  /* sign: -1 to maximize; decay: of the coupled kind */
+    double beta1, beta2; /* and what they lack to 1, formed in double */
+    double lack1, lack2;
+    double eps;
+} Options;
+
+/* power(gain) is K^exponent; a loop of its own for each kind, so that the usual ones
+   are vectorised. */
+#define FILTER_LOOP(real, power)                                                         \
+    for (int64_t i = 0; i < size; i++) {                                                 \
+        real g = sign * grad[i];                                                         \
+        if (decay != 0)                                                                  \
+            g += decay * param[i];                                                       \
+        /* From the nearer end, so that beta1 = 0 gives the gradient and a steady        \
+           gradient is its own mean. */                                                  \
+        const real near = from_grad ? g : exp_avg[i], far = from_grad ? exp_avg[i] : g;  \
+        const real mean = near + weight1 * (far - near);                                 \
+        const real deviation = g - mean;                                                 \
+        const real var = beta2 * exp_var[i] + weight2 * deviation * deviation;           \
+        const real corrected_mean = mean * inverse_correction;                           \
+        const real residual = g - corrected_mean;                                        \
+        const real total = (residual * residual + eps) * residual_weight + var;          \
+        /* The floor makes 0 of 0/0, and a comparison lets NaN pass. */                  \
+        const real gain = var / (total < tiny ? tiny : total);                           \
+        const real estimate = corrected_mean + power * residual;                         \
+        param[i] = param[i] * shrink - lr * estimate;                                    \
+        exp_avg[i] = mean;                                                               \
+        exp_var[i] = var;                                                                \
+    }
+
+#define FILTER_SPAN(name, real, root, power, smallest)                                   \
+    FOR_EACH_CPU static void name(real *restrict param, const real *restrict grad,       \
+                                  real *restrict exp_avg, real *restrict exp_var,        \
+                                  int64_t size, const Scalars *scalars,                  \
+                                  const Options *options)                                \
+    {                                                                                    \
+        const real lr = options->lr, shrink = options->shrink, eps = options->eps;       \
+        const real sign = options->sign, decay = options->decay;                         \
+        const int from_grad = options->beta1 < 0.5;                                      \
+        const real weight1 = from_grad ? options->beta1 : options->lack1;                \
+        const real beta2 = options->beta2, weight2 = options->lack2;                     \
+        const real inverse_correction = 1 / scalars->mean_correction;                    \
+        const real residual_weight = scalars->residual_weight;                           \
+        const real exponent = scalars->exponent, tiny = smallest;                        \
+        if (exponent == (real)0.5)                                                       \
+            FILTER_LOOP(real, root(gain))                                                \
+        else if (exponent == 1)                                                          \
+            FILTER_LOOP(real, gain)                                                      \
+        else                                                                             \
+            FILTER_LOOP(real, power(gain, exponent))                                     \
+    }
+
+FILTER_SPAN(filter_floats, float, sqrtf, powf, FLT_MIN)
+FILTER_SPAN(filter_doubles, double, sqrt, pow, DBL_MIN)
+
+/* Half precision: to float exactly, from float rounded to nearest even. */
+
+static inline uint32_t bits_of(float value)
+{
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return bits;
+}
+
+static inline float float_of(uint32_t bits)
+{
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+static inline float from_bfloat16(uint16_t half)
+{
+    return float_of((uint32_t)half << 16);
+}
+
+static inline uint16_t to_bfloat16(float value)
+{
+    const uint32_t bits = bits_of(value);
+    const uint32_t rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
+    return value != value ? 0x7fc0 : rounded;
+}
+
+static inline float from_float16(uint16_t half)
+{
+    const uint32_t sign = (uint32_t)(half & 0x8000) << 16, rest = half & 0x7fff;
+    /* The product moves the exponent's bias and normalises what is subnormal. */
+    const uint32_t finite = bits_of(float_of(rest << 13) * 0x1p112f);
+    const uint32_t special = rest << 13 | 0x7f800000; /* infinity, NaN */
+    return float_of(sign | (rest < 0x7c00 ? finite : special));
+}
+
+static inline uint16_t to_float16(float value)
+{
+    const uint32_t bits = bits_of(value), sign = bits >> 16 & 0x8000, size = bits & 0x7fffffff;
+    const uint32_t normal = (size - 0x38000000 + 0xfff + (size >> 13 & 1)) >> 13;
+    /* The sum puts the last bit of a subnormal half where the addition rounds. */
+    const uint32_t subnormal = bits_of(float_of(size) + 0.5f) - 0x3f000000;
+    const uint32_t special = size > 0x7f800000 ? 0x7e00 : 0x7c00;
+    return sign | (size < 0x38800000 ? subnormal : size < 0x47800000 ? normal : special);
+}
+
+#define CONVERSION(name, from, to, convert)                                              \
+    FOR_EACH_CPU static void name(to *restrict target, const from *restrict source,      \
+                                  int64_t size)                                          \
+    {                                                                                    \
+        for (int64_t i = 0; i < size; i++)                                               \
+            target[i] = convert(source[i]);                                              \
+    }
+
+CONVERSION(widen_bfloat16, uint16_t, float, from_bfloat16)
+CONVERSION(widen_float16, uint16_t, float, from_float16)
+CONVERSION(narrow_bfloat16, float, uint16_t, to_bfloat16)
+CONVERSION(narrow_float16, float, uint16_t, to_float16)
+
+enum { BLOCK = 1024 }; /* two such blocks of floats stay in the first-level cache */
+
+static void filter_halves(uint16_t *param, const void *grad, int64_t grad_type, float *exp_avg,
+                          float *exp_var, int64_t size, int64_t param_type,
+                          const Scalars *scalars, const Options *options)
+{
+    const int brain = param_type == BFLOAT16;
+    float wide_param[BLOCK], wide_grad[BLOCK];
+    for (int64_t start = 0; start < size; start += BLOCK) {
+        const int64_t count = size - start < BLOCK ? size - start : BLOCK;
+        const float *block_grad = (const float *)grad + start;
+        (brain ? widen_bfloat16 : widen_float16)(wide_param, param + start, count);
+        if (grad_type != FLOAT32) {
+            const uint16_t *halves = (const uint16_t *)grad + start;
+            (brain ? widen_bfloat16 : widen_float16)(wide_grad, halves, count);
+            block_grad = wide_grad;
+        }
+        filter_floats(wide_param, block_grad, exp_avg + start, exp_var + start, count, scalars,
+                      options);
+        (brain ? narrow_bfloat16 : narrow_float16)(param + start, wide_param, count);
+    }
+}
+
+static const int item_sizes[] = {[FLOAT32] = 4, [FLOAT64] = 8, [BFLOAT16] = 2, [FLOAT16] = 2};
+
+static void filter_part(const Tensor *tensor, int64_t start, int64_t size, const Scalars *scalars,
+                        const Options *options)
+{
+    const Scalars *own = &scalars[tensor->scalars];
+    char *param = (char *)tensor->param + start * item_sizes[tensor->param_type];
+    const char *grad = (const char *)tensor->grad + start * item_sizes[tensor->grad_type];
+    if (tensor->param_type == FLOAT64)
+        filter_doubles((double *)param, (const double *)grad, (double *)tensor->exp_avg + start,
+                       (double *)tensor->exp_var + start, size, own, options);
+    else if (tensor->param_type == FLOAT32)
+        filter_floats((float *)param, (const float *)grad, (float *)tensor->exp_avg + start,
+                      (float *)tensor->exp_var + start, size, own, options);
+    else
+        filter_halves((uint16_t *)param, grad, tensor->grad_type,
+                      (float *)tensor->exp_avg + start, (float *)tensor->exp_var + start, size,
+                      tensor->param_type, own, options);
+}
+
+/* What a step cannot undercut: reading and writing the same bytes with next to no
+   arithmetic. It leaves every finite number as it is and serves measurements, in float32. */
+static volatile float nothing = 0;
+
+FOR_EACH_CPU static void touch_floats(float *restrict param, const float *restrict grad,
+                                      float *restrict exp_avg, float *restrict exp_var,
+                                      int64_t size)
+{
+    const float zero = nothing; /* which the compiler cannot know */
+    for (int64_t i = 0; i < size; i++) {
+        param[i] += zero * grad[i];
+        exp_avg[i] += zero * grad[i];
+        exp_var[i] += zero * grad[i];
+    }
+}
+
+static void touch_part(const Tensor *tensor, int64_t start, int64_t size, const Scalars *scalars,
+                       const Options *options)
+{
+    (void)scalars, (void)options;
+    touch_floats((float *)tensor->param + start, (const float *)tensor->grad + start,
+                 (float *)tensor->exp_avg + start, (float *)tensor->exp_var + start, size);
+}
+
+/* Below this many elements a second thread costs more than it saves. */
+enum { WORTH_THREADS = 32768, LARGEST_SHARE = 131072 };
+
+/* The threads take equal shares of the elements, wherever tensors begin and end, and
+   another one when they are done: one that wakes up late or loses its core for a while
+   delays the rest by no more than a share. */
+static void share_out(typeof(filter_part) *part, const Tensor *tensors, int64_t count,
+                      const Scalars *scalars, const Options *options, int threads)
+{
+    int64_t total = 0, taken = 0;
+    for (int64_t i = 0; i < count; i++)
+        total += tensors[i].size;
+    const int64_t even = total / (4 * threads) + 1;
+    const int64_t share = even < LARGEST_SHARE ? even : LARGEST_SHARE;
+#pragma omp parallel num_threads(threads) if (total > WORTH_THREADS)
+    for (int64_t i = 0, offset = 0;;) {
+        int64_t first;
+#pragma omp atomic capture
+        {
+            first = taken;
+            taken += share;
+        }
+        if (first >= total)
+            break;
+        const int64_t last = first + share < total ? first + share : total;
+        while (offset + tensors[i].size <= first)
+            offset += tensors[i++].size;
+        for (;;) { /* from the tensor that holds the first element to that of the last */
+            const int64_t start = first > offset ? first - offset : 0;
+            const int64_t rest = last - offset;
+            const int64_t stop = rest < tensors[i].size ? rest : tensors[i].size;
+            part(&tensors[i], start, stop - start, scalars, options);
+            if (stop == rest)
+                break;
+            offset += tensors[i++].size;
+        }
+    }
+}
+
+typedef struct {
+    uint64_t start, end;
+} Span;
+
+static int by_start(const void *left, const void *right)
+{
+    const uint64_t a = ((const Span *)left)->start, b = ((const Span *)right)->start;
+    return (a > b) - (a < b);
+}
+
+/* Threads would meet in a parameter that shares memory with another one or with a
+   gradient. Address 0 is that of a tensor without memory, as torch has for a zero gradient. */
+static int overlap(const Tensor *tensors, int64_t count, Span *spans)
+{
+    int64_t used = 0;
+    for (const Tensor *t = tensors; t < tensors + count; t++) {
+        if (t->size == 0)
+            continue;
+        if (t->param == 0 || t->grad == 0)
+            return 1;
+        spans[used++] = (Span){t->param, t->param + t->size * item_sizes[t->param_type]};
+        spans[used++] = (Span){t->grad, t->grad + t->size * item_sizes[t->grad_type]};
+    }
+    qsort(spans, used, sizeof *spans, by_start);
+    for (int64_t i = 1; i < used; i++)
+        if (spans[i].start < spans[i - 1].end)
+            return 1;
+    return 0;
+}
+
+/* Enter the gradients of a step. addresses: all of step, param, exp_avg, exp_var and grad, in
+   this order; spans: room for two per tensor. Returns how many distinct step counts there
+   are, and the counts; or 0 if a tensor has moved since the table was made, or overlaps. */
+int64_t sgdf_enter(Tensor *tensors, int64_t count, const uint64_t *addresses, Span *spans,
+                   double *counts)
+{
+    for (int64_t i = 0; i < count; i++) {
+        Tensor *t = &tensors[i];
+        if (t->step != addresses[i] || t->param != addresses[count + i] ||
+            t->exp_avg != addresses[2 * count + i] || t->exp_var != addresses[3 * count + i])
+            return 0;
+        t->grad = addresses[4 * count + i];
+    }
+    if (overlap(tensors, count, spans))
+        return 0;
+    int64_t distinct = 0;
+    for (int64_t i = 0; i < count; i++) {
+        const double step = *(const float *)tensors[i].step;
+        int64_t known = 0;
+        while (known < distinct && counts[known] != step)
+            known++;
+        if (known == distinct)
+            counts[distinct++] = step;
+        tensors[i].scalars = known;
+    }
+    return distinct;
+}
+
+void sgdf_step(const Tensor *tensors, int64_t count, const Scalars *scalars,
+               const Options *options, int threads)
+{
+    for (int64_t i = 0; i < count; i++)
+        *(float *)tensors[i].step += 1;
+    share_out(filter_part, tensors, count, scalars, options, threads);
+}
+
+void sgdf_touch(const Tensor *tensors, int64_t count, int threads)
+{
+    share_out(touch_part, tensors, count, NULL, NULL, threads);
+}
+
+void sgdf_prefetch(const uint64_t *addresses, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++)
+        __builtin_prefetch((const void *)addresses[i]);
+}
