@@ -1,0 +1,1 @@
+"""Studies of optimizers, gradients and networks, each a module of its own."""
