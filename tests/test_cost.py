@@ -15,7 +15,7 @@ from cases import needs_native
 from sgdf.analysis import cost, networks
 from sgdf.analysis.cost import BASELINE, LIMIT, MEMORY_ALONE
 from sgdf.analysis.cost_report import Report, draw
-from sgdf.analysis.operations import count_operations, operation_table
+from sgdf.analysis.operations import _units, count_operations, operation_table
 from sgdf.cli import app
 
 # Tensors and elements of the published ImageNet forms.
@@ -98,6 +98,7 @@ def test_operation_table_beside_the_papers():
 
 
 def small_problem():
+    """Return one under a name that the paper's runtime table has."""
     torch.manual_seed(0)
     params = [torch.nn.Parameter(torch.randn(shape)) for shape in ((300, 40), (40,))]
 
@@ -107,6 +108,13 @@ def small_problem():
 
     train()
     return cost.Problem("vgg13", params, train)
+
+
+def test_powers_are_counted_as_the_paper_counts():
+    assert _units("pow", (None, 0.5), {}) == ["√"]
+    assert _units("pow", (None, 2), {}) == ["×"]
+    assert _units("pow", (None, 1), {}) == []
+    assert _units("pow", (None, 0.3), {}) == ["other"]
 
 
 @pytest.fixture(scope="module")
@@ -193,6 +201,7 @@ def test_chart(result, tmp_path):
 @pytest.fixture
 def small(monkeypatch):
     """Let the command measure the small problem whatever it is asked for."""
+    monkeypatch.setattr(cost, "_LARGER_THAN_CACHES", 4)
     monkeypatch.setattr(cost, "make_problem", lambda name, batch, resolution: small_problem())
 
 
@@ -232,6 +241,19 @@ def test_wrong_input_is_explained(arguments, message):
     assert outcome.exit_code == 2
     assert message in outcome.output
     assert "Traceback" not in outcome.output
+
+
+def test_command_without_names_takes_the_usual_ones(small, tmp_path):
+    file = tmp_path / "cost.json"
+    outcome = CliRunner().invoke(app, ["cost", "--rounds", "2", "--json", str(file)])
+    assert outcome.exit_code == 0, outcome.output
+    assert len(json.loads(file.read_text())["problems"]) == len(cost.DEFAULT_PROBLEMS)
+
+
+def test_refused_options_leave_nothing_behind(tmp_path):
+    arguments = ["--json", str(tmp_path / "new" / "x.json"), "--plot", "bad.foo"]
+    assert CliRunner().invoke(app, ["cost", *arguments]).exit_code == 2
+    assert not list(tmp_path.iterdir())
 
 
 def test_help_and_version():

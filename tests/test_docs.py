@@ -47,7 +47,7 @@ def test_python_blocks_run(page):
 def test_links_lead_somewhere(page):
     for target in re.findall(r"\]\(([^)]+)\)", page.read_text()):
         path, _, anchor = target.partition("#")
-        linked = (page.parent / path).resolve()
+        linked = (page.parent / path).resolve() if path else page
         assert linked.exists(), target
         if anchor:
             titles = re.findall(r"^#+ (.*)$", linked.read_text(), re.M)

@@ -1,6 +1,7 @@
 """The native step: the right answer or a clear error for whatever tensors it meets."""
 
 import copy
+import pickle
 import weakref
 from dataclasses import dataclass
 
@@ -38,7 +39,10 @@ DTYPES = [
     torch.complex64,
     torch.complex128,
 ]
-LAYOUTS = ["contiguous", "permuted", "channels_last", "with gaps", "reversed halves"]
+LAYOUTS = [
+    *("contiguous", "permuted", "channels_last", "reversed halves") * 4,
+    "with gaps",  # rare: a single one sends its whole group to foreach
+]
 GRAD_LAYOUTS = ["as autograd", "contiguous", "permuted", "expanded", "with gaps", "lazy", "wide"]
 
 
@@ -65,7 +69,7 @@ recipes = st.builds(
     dtype=st.sampled_from(DTYPES),
     layout=st.sampled_from(LAYOUTS),
     grad_layout=st.sampled_from(GRAD_LAYOUTS),
-    shares=st.sampled_from([False] * 9 + [True]),
+    shares=st.sampled_from([False] * 19 + [True]),
     rests=st.booleans(),
 )
 
@@ -158,6 +162,8 @@ def test_any_tensors(recipes, seed, threads, gamma, decay, maximize):
     finally:
         torch.set_num_threads(before)
     (params, optimizer), (expected, slow) = results
+    if not any(recipe.layout == "with gaps" or recipe.shares for recipe in recipes):
+        assert takes_native_step(optimizer)
     for p, q in zip(params, expected, strict=True):
         assert p.shape == q.shape
         assert p.dtype == q.dtype
@@ -223,7 +229,9 @@ def test_gradient_in_the_memory_of_its_parameter():
 def test_one_gradient_for_two_parameters():
     params = [torch.nn.Parameter(torch.ones(3)) for _ in range(2)]
     params[0].grad = params[1].grad = torch.ones(3)
-    sgdf.SGDF(params, lr=0.5).step()
+    optimizer = sgdf.SGDF(params, lr=0.5)
+    optimizer.step()
+    assert takes_native_step(optimizer)
     assert_equal([p.detach() for p in params], [torch.full((3,), 0.5)] * 2)
 
 
@@ -313,6 +321,36 @@ def leave_gaps_everywhere(param, state):
         state[key] = laid_out(state[key], "with gaps")
 
 
+def share_one_buffer(_, state):
+    state["exp_var"] = state["exp_avg"]
+
+
+def turn_state_in_place(_, state):
+    state["exp_var"].t_()
+
+
+def shrink_state_in_place(_, state):
+    state["exp_avg"].resize_(4)
+
+
+def shrink_parameter_alone(param, _):
+    param.data = param.data[:2]
+
+
+def narrow_parameter_in_place(param, _):
+    param.grad_dtype = torch.float32
+    param.data = param.data.view(torch.bfloat16)[:, :4]
+
+
+def empty_count(_, state):
+    state["step"] = torch.empty(0)
+
+
+def lend_memory_to_the_gradient(param, state):
+    param.grad = None
+    param.grad = state["exp_avg"]
+
+
 def reset_count(_, state):
     state["step"].zero_()
 
@@ -349,6 +387,13 @@ def reshape_parameter(param, _):
         move_variance,
         move_count,
         leave_gaps_everywhere,
+        share_one_buffer,
+        turn_state_in_place,
+        shrink_state_in_place,
+        shrink_parameter_alone,
+        narrow_parameter_in_place,
+        empty_count,
+        lend_memory_to_the_gradient,
         replace_state,
         share_state,
         turn_parameter,
@@ -365,7 +410,83 @@ def test_changes_between_steps(change):
     if isinstance(lists, type):
         assert native is lists
     else:
-        torch.testing.assert_close(native, lists, rtol=1e-6, atol=1e-6)
+        torch.testing.assert_close(native, lists, rtol=1e-6, atol=1e-6, equal_nan=True)
+
+
+class Tagged(torch.Tensor):
+    """A type whose memory the native step must not take for its numbers."""
+
+
+def test_gradients_of_another_type_are_left_to_the_other_paths():
+    param = torch.nn.Parameter(torch.zeros(3))
+    param.grad = torch.ones(3).as_subclass(Tagged)
+    optimizer = sgdf.SGDF([param], fused=True)
+    optimizer.step()
+    assert not takes_native_step(optimizer)
+
+
+def test_modes_that_watch_the_kernels_are_given_way_to():
+    """This one saves what a backward pass still needs before it is overwritten."""
+    weight, data = torch.nn.Parameter(torch.ones(3)), torch.ones(3, requires_grad=True)
+    with torch.autograd.graph.allow_mutation_on_saved_tensors():
+        loss = (weight * data).sum()
+        weight.grad = torch.ones(3)
+        optimizer = sgdf.SGDF([weight], lr=0.5, fused=True)
+        optimizer.step()
+        loss.backward()
+    assert torch.equal(weight.detach(), torch.full((3,), 0.5))
+    assert torch.equal(data.grad, torch.ones(3))
+
+
+# Groups.
+
+
+def filled(*shapes):
+    params = [torch.nn.Parameter(torch.ones(shape)) for shape in shapes]
+    for param in params:
+        param.grad = torch.ones_like(param)
+    return params
+
+
+def test_each_group_has_its_own_table():
+    first, second, third = filled((2,), (3, 2), (4,))
+    gaps = torch.nn.Parameter(torch.ones(6)[::2])
+    gaps.grad = torch.ones(3)
+    groups = [{"params": [first]}, {"params": [gaps, second]}, {"params": [third], "lr": 0.25}]
+    optimizer = sgdf.SGDF(groups, lr=0.5)
+    for step in range(1, 3):
+        optimizer.step()
+        assert optimizer._tables.keys() == {0, 2}  # the gaps keep their group from it
+        for param, lr in ((first, 0.5), (gaps, 0.5), (second, 0.5), (third, 0.25)):
+            torch.testing.assert_close(param.detach(), torch.full_like(param, 1 - step * lr))
+
+
+def test_parameters_may_change_groups_and_groups_may_go():
+    first, second = filled((2,), (3,))
+    optimizer = sgdf.SGDF([{"params": [first]}, {"params": [second], "lr": 0.25}], lr=0.5)
+    optimizer.step()
+    groups = optimizer.param_groups
+    groups[0]["params"], groups[1]["params"] = groups[1]["params"], groups[0]["params"]
+    optimizer.step()
+    for param in (first, second):
+        torch.testing.assert_close(param.detach(), torch.full_like(param, 0.25))
+    groups.pop()
+    optimizer.step()
+    assert optimizer._tables.keys() == {0}
+    assert (first == 0.25).all()
+
+
+def test_pickled_optimizer_goes_on():
+    (param,) = filled((3,))
+    optimizer = sgdf.SGDF([param], lr=0.25)
+    optimizer.step()
+    loaded = pickle.loads(pickle.dumps(optimizer))
+    (copied,) = loaded.param_groups[0]["params"]
+    copied.grad = param.grad.clone()
+    for which in (optimizer, loaded):
+        which.step()
+        assert takes_native_step(which)
+    assert torch.equal(copied, param)
 
 
 def test_tensors_lie_still_in_a_usual_training():
@@ -468,7 +589,9 @@ def test_special_numbers(eps, gamma):
         for sign in (1.0, -1.0, 1.0):
             param.grad = sign * torch.tensor(SPECIAL)
             optimizer.step()
-        results.append(param.detach())
+        assert takes_native_step(optimizer) == ("fused" in path)
+        state = [optimizer.state[param][key] for key in ("exp_avg", "exp_var")]
+        results.append([param.detach(), *state])
     torch.testing.assert_close(*results, equal_nan=True, rtol=1e-5, atol=0)
 
 
@@ -480,6 +603,7 @@ def test_infinite_parameters_do_not_spoil_the_state(weight_decay):
         [param], lr=0.1, weight_decay=weight_decay, decoupled_weight_decay=True, fused=True
     )
     optimizer.step()
+    assert takes_native_step(optimizer)
     assert optimizer.state[param]["exp_avg"].isfinite().all()
 
 
@@ -488,7 +612,9 @@ def test_every_half_survives_the_way_to_float_and_back(dtype):
     numbers = torch.arange(2**16, dtype=torch.int32).to(torch.int16).view(dtype)
     param = torch.nn.Parameter(numbers.clone())
     param.grad = torch.zeros_like(param)
-    sgdf.SGDF([param], lr=0.0, fused=True).step()
+    optimizer = sgdf.SGDF([param], lr=0.0, fused=True)
+    optimizer.step()
+    assert takes_native_step(optimizer)
     same = param.detach().view(torch.int16) == numbers.view(torch.int16)
     assert (same | numbers.isnan()).all()
     assert torch.equal(param.isnan(), numbers.isnan())
@@ -521,7 +647,9 @@ def test_nan_of_any_bits_stays_one_in_a_half(dtype):
     param = torch.nn.Parameter(torch.zeros(3, dtype=dtype))
     param.grad_dtype = torch.float32
     param.grad = bits.view(torch.float32)
-    sgdf.SGDF([param], fused=True).step()
+    optimizer = sgdf.SGDF([param], fused=True)
+    optimizer.step()
+    assert takes_native_step(optimizer)
     assert param.isnan().all()
 
 

@@ -42,13 +42,13 @@ def main(
     """SGD with an online optimal linear filter on its gradients."""
 
 
-def _problems(names: list[str]) -> list[str]:
-    from .analysis.cost import PROBLEMS
+def _problems(names: list[str] | None) -> list[str]:
+    from .analysis.cost import DEFAULT_PROBLEMS, PROBLEMS
 
-    for name in names:
+    for name in names or ():
         if name not in PROBLEMS:
             raise typer.BadParameter(f"{name!r} is none of {', '.join(PROBLEMS)}")
-    return names
+    return names or list(DEFAULT_PROBLEMS)
 
 
 def _plot(path: Path | None) -> Path | None:
@@ -62,11 +62,11 @@ def _plot(path: Path | None) -> Path | None:
 def _file(path: Path | None) -> Path | None:
     """Refuse a path that cannot be written to before minutes are spent."""
     if path:
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise typer.BadParameter(f"cannot write {path}: {error.strerror}") from None
-        if path.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK):
+        nearest = path
+        while not nearest.exists() and nearest != nearest.parent:
+            nearest = nearest.parent
+        possible = nearest.is_file() if nearest == path else nearest.is_dir()
+        if not possible or not os.access(nearest, os.W_OK):
             raise typer.BadParameter(f"cannot write {path}")
     return path
 
@@ -123,13 +123,13 @@ def cost(
     os.environ.setdefault("KINETO_LOG_LEVEL", "6")
     import torch
 
-    from .analysis.cost import DEFAULT_PROBLEMS, environment, make_problem, measure
+    from .analysis.cost import environment, make_problem, measure
     from .analysis.cost_report import Report, draw
     from .analysis.operations import operation_table
 
     if threads:
         torch.set_num_threads(threads)
-    names = problems or list(DEFAULT_PROBLEMS)
+    names = problems or []
     results = []
     with Progress(console=Console(stderr=True), transient=True) as progress:
         bar = progress.add_task("", total=len(names) * (rounds + 1))
@@ -150,6 +150,7 @@ def cost(
         console.print()
         console.print(table)
     if json_file:
+        json_file.parent.mkdir(parents=True, exist_ok=True)
         json_file.write_text(json.dumps(report.as_json(), indent=1) + "\n")
     if plot:
         draw(report, plot)

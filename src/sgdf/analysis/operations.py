@@ -100,7 +100,7 @@ def _units(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[str
     if name in _OTHER:
         return ["other"]
     if name == "pow":
-        return [{0.5: "√", 2: "×", 1: ""}.get(args[1], "other")]
+        return list({0.5: "√", 2: "×", 1: ""}.get(args[1], ["other"]))
     if name not in _UNITS:
         raise NotImplementedError(f"an operation that is not in the table: {name}")
     factor = kwargs.get(_FACTORS.get(name, ""), 1)

@@ -101,8 +101,7 @@ class BaseOptimizer(Optimizer):
                 loss = closure()
 
         if not torch.compiler.is_compiling():
-            for table in self._tables.values():
-                table.prefetch()
+            self._prefetch()
             self._check_step()
         with torch.set_grad_enabled(self.defaults["differentiable"]):
             for index, group in enumerate(self.param_groups):
@@ -112,7 +111,7 @@ class BaseOptimizer(Optimizer):
                 buffers: list[list[Tensor]] = [[] for _ in self._buffer_names]
                 self._init_group(group, params, grads, steps, *buffers)
                 if self._may_fuse(group, params) and self._fuse(
-                    index, params, grads, steps, buffers
+                    index, group, params, grads, steps, buffers
                 ):
                     continue
                 if _uses_foreach(group, params):
@@ -170,6 +169,14 @@ class BaseOptimizer(Optimizer):
         for name, buffer in zip(self._buffer_names, buffers, strict=True):
             buffer += [state[name] for state in states]
 
+    def _prefetch(self) -> None:
+        """Start to fetch what the native step will look at; forget groups that are gone."""
+        for index, table in list(self._tables.items()):
+            if index < len(self.param_groups):
+                table.prefetch()
+            else:
+                del self._tables[index]
+
     def _may_fuse(self, group: Group, params: list[Tensor]) -> bool:
         """Return whether the native step was asked for, or may serve since nothing was."""
         asked = group["fused"] or (group["fused"] is None and group["foreach"] is None)
@@ -177,6 +184,8 @@ class BaseOptimizer(Optimizer):
             asked
             and self._has_fused
             and not torch.compiler.is_compiling()
+            # Modes (fake tensors, saved tensors that may be mutated) see torch's kernels only.
+            and not torch._C._len_torch_dispatch_stack()
             and not group["differentiable"]
             and not group["capturable"]
             and bool(params)
@@ -186,6 +195,7 @@ class BaseOptimizer(Optimizer):
     def _fuse(
         self,
         index: int,
+        group: Group,
         params: list[Tensor],
         grads: list[Tensor],
         steps: list[Tensor],
@@ -202,7 +212,7 @@ class BaseOptimizer(Optimizer):
             if table is None:
                 return False
             self._tables[index] = table
-        self._step_fused(self.param_groups[index], table)
+        self._step_fused(group, table)
         return True
 
     def _step_single(
@@ -280,7 +290,7 @@ class BaseOptimizer(Optimizer):
         group = self.param_groups[-1]
         try:
             self._prepare_fused(group, group["params"])
-        except RuntimeError:
+        except BaseException:  # an error, a warning made one, Ctrl-C while it builds
             self.param_groups.pop()
             raise
 
@@ -350,7 +360,8 @@ class BaseOptimizer(Optimizer):
                 )
         fault = fused.fault() if self._has_fused else f"{type(self).__name__} has none"
         if fault:
-            warnings.warn(f"no fused step ({fault}); using foreach", stacklevel=3)
+            instead = "the loop" if group["foreach"] is False else "foreach"
+            warnings.warn(f"no fused step ({fault}); using {instead}", stacklevel=3)
 
     def _matched_state(self, loaded: dict[str, Any]) -> Iterator[tuple[Group, Any, Tensor, Group]]:
         """Yield group, id, parameter and state of each entry in a checkpoint's state."""

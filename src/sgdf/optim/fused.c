@@ -4,7 +4,10 @@
    in base.py, in float or in double; half-precision parameters are widened block by
    block. Everything is elementwise and built without contraction to fused
    multiply-adds, so that the result depends neither on the number of threads nor on
-   the vector instructions of the CPU. */
+   the vector instructions of the CPU (but for powers other than 1/2 and 1, which are libm's).
+
+   Beside the step there are what fused.py needs to prepare it, and a measure of what
+   memory alone takes, for the benchmarks. */
 
 #include <float.h>
 #include <math.h>
@@ -195,7 +198,7 @@ static void filter_part(const Tensor *tensor, int64_t start, int64_t size, const
 }
 
 /* What a step cannot undercut: reading and writing the same bytes with next to no
-   arithmetic. It leaves every finite number as it is and serves measurements, in float32. */
+   arithmetic. It serves measurements, on float32, and leaves finite numbers as they are. */
 static volatile float nothing = 0;
 
 FOR_EACH_CPU static void touch_floats(float *restrict param, const float *restrict grad,
@@ -267,41 +270,37 @@ static int by_start(const void *left, const void *right)
     return (a > b) - (a < b);
 }
 
-/* Threads would meet in a parameter that shares memory with another one or with a
-   gradient. Address 0 is that of a tensor without memory, as torch has for a zero gradient. */
-static int overlap(const Tensor *tensors, int64_t count, Span *spans)
+/* Enter the gradients of a step.
+
+   addresses: of all step, param, exp_avg, exp_var and grad tensors, in this order.
+   owned: the memory of all but the gradients, sorted. grads: room for one span per tensor.
+
+   Return how many distinct step counts there are, and which. Return 0 if a tensor has
+   moved since the table was made, or if a gradient lies in memory that a step writes to
+   or, as torch's zero gradients do, nowhere. */
+int64_t sgdf_enter(Tensor *tensors, int64_t count, const uint64_t *addresses, const Span *owned,
+                   int64_t owned_count, Span *grads, double *counts)
 {
     int64_t used = 0;
-    for (const Tensor *t = tensors; t < tensors + count; t++) {
-        if (t->size == 0)
-            continue;
-        if (t->param == 0 || t->grad == 0)
-            return 1;
-        spans[used++] = (Span){t->param, t->param + t->size * item_sizes[t->param_type]};
-        spans[used++] = (Span){t->grad, t->grad + t->size * item_sizes[t->grad_type]};
-    }
-    qsort(spans, used, sizeof *spans, by_start);
-    for (int64_t i = 1; i < used; i++)
-        if (spans[i].start < spans[i - 1].end)
-            return 1;
-    return 0;
-}
-
-/* Enter the gradients of a step. addresses: all of step, param, exp_avg, exp_var and grad, in
-   this order; spans: room for two per tensor. Returns how many distinct step counts there
-   are, and the counts; or 0 if a tensor has moved since the table was made, or overlaps. */
-int64_t sgdf_enter(Tensor *tensors, int64_t count, const uint64_t *addresses, Span *spans,
-                   double *counts)
-{
     for (int64_t i = 0; i < count; i++) {
         Tensor *t = &tensors[i];
+        const uint64_t grad = addresses[4 * count + i];
         if (t->step != addresses[i] || t->param != addresses[count + i] ||
-            t->exp_avg != addresses[2 * count + i] || t->exp_var != addresses[3 * count + i])
+            t->exp_avg != addresses[2 * count + i] || t->exp_var != addresses[3 * count + i] ||
+            (t->size > 0 && grad == 0))
             return 0;
-        t->grad = addresses[4 * count + i];
+        t->grad = grad;
+        if (t->size > 0)
+            grads[used++] = (Span){grad, grad + t->size * item_sizes[t->grad_type]};
     }
-    if (overlap(tensors, count, spans))
-        return 0;
+    qsort(grads, used, sizeof *grads, by_start);
+    for (int64_t i = 0, j = 0; i < used; i++) {
+        while (j < owned_count && owned[j].end <= grads[i].start)
+            j++;
+        if (j < owned_count && owned[j].start < grads[i].end)
+            return 0;
+    }
+
     int64_t distinct = 0;
     for (int64_t i = 0; i < count; i++) {
         const double step = *(const float *)tensors[i].step;

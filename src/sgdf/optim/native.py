@@ -1,8 +1,8 @@
 """Builds, keeps and loads the C code beside this file.
 
 An object is built on first use, by whatever C compiler the machine has, and kept in the
-user's cache. Its name holds everything that its contents depend on, and its last bytes
-a digest: a file that is torn, tampered with or another user's is built anew, not loaded.
+user's cache. Its name holds what its contents depend on, and its last bytes a digest: a
+file that is torn, damaged or another user's is built anew, not loaded.
 """
 
 from __future__ import annotations
@@ -18,10 +18,12 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 # No -march: the source picks the vector width at run time. No -ffast-math: loading such an
-# object makes the whole process flush subnormal numbers to zero.
+# object makes the whole process flush subnormal numbers to zero. Without unswitching the
+# build takes half as long, and the loops, which wait for memory, no longer.
 COMPILE = (
     *("-std=gnu11", "-O3", "-fno-unswitch-loops", "-fPIC", "-fopenmp"),
     *("-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math"),
@@ -38,11 +40,14 @@ def load(source: Path) -> ctypes.CDLL:
     if sys.platform != "linux":
         raise OSError(f"native code is built on Linux only, this is {sys.platform}")
     reasons = []
-    for compiler in _compilers():
-        try:
-            return _load(source, compiler)
-        except (OSError, subprocess.SubprocessError) as error:
-            reasons.append(_reason(compiler, error))
+    try:
+        for compiler in _compilers():
+            try:
+                return _load(source, compiler)
+            except (OSError, subprocess.SubprocessError) as error:
+                reasons.append(_reason(compiler, error))
+    except ValueError as error:
+        raise OSError(f"$CC is no command: {error}") from None
     raise OSError("; ".join(reasons) or "no C compiler was found (cc, gcc, clang, or $CC)")
 
 
@@ -52,12 +57,13 @@ def cache_directory() -> Path:
 
 
 def _compilers() -> Iterator[Command]:
-    """Yield the compiler that ``$CC`` asks for, or else each one that is installed."""
-    if asked := shlex.split(os.environ.get("CC", "")):
-        yield asked
-        return
-    found = filter(None, map(shutil.which, ("cc", "gcc", "clang")))
-    yield from ([path] for path in {os.path.realpath(path): path for path in found}.values())
+    """Yield the compiler that ``$CC`` asks for, then each one that is installed."""
+    if asked := os.environ.get("CC"):
+        yield shlex.split(asked)
+    # Under whatever name: links to one program may make it different compilers.
+    for name in ("cc", "gcc", "clang"):
+        if path := shutil.which(name):
+            yield [path]
 
 
 def _reason(compiler: Command, error: Exception) -> str:
@@ -69,39 +75,44 @@ def _reason(compiler: Command, error: Exception) -> str:
 def _load(source: Path, compiler: Command) -> ctypes.CDLL:
     key = _key(source, compiler)
     name = f"{source.stem}-{key[:32]}.so"
-    try:
-        kept = _own_cache() / name
-        if _is_sealed(kept, key):
-            return ctypes.CDLL(str(kept))
-    except (OSError, RuntimeError):
-        pass  # no cache, nothing in it, or an object that does not load: build
-    with tempfile.TemporaryDirectory(prefix="sgdf-") as directory:
+    cache = _own_cache()
+    if cache and _is_sealed(cache / name, key):
+        with suppress(OSError):  # as when it was built beside other libraries
+            return ctypes.CDLL(str(cache / name))
+    # In the cache itself, so that what loads here will load there.
+    with tempfile.TemporaryDirectory(prefix="building-", dir=cache) as directory:
         built = Path(directory) / name
         _build(source, compiler, built)
         built.write_bytes(_sealed(built.read_bytes(), key))
-        try:
-            kept = _own_cache() / name
-            _put(built, kept)
-            return ctypes.CDLL(str(kept))
-        except (OSError, RuntimeError):  # no home to keep it in: a build per process
-            return ctypes.CDLL(str(built))
+        built.chmod(0o600)
+        library = ctypes.CDLL(str(built))
+        if cache:
+            with suppress(OSError):
+                os.replace(built, cache / name)  # at one stroke: others may be doing the same
+        return library
 
 
 def _key(source: Path, compiler: Command) -> str:
-    """Return the digest of everything that an object depends on."""
-    program = shutil.which(compiler[0])
-    if program is None:
+    """Return the digest of what an object depends on."""
+    if not shutil.which(compiler[0]):
         raise FileNotFoundError("not found")
-    # The program's stamp stands for its version, which would take a process to ask for.
-    real = os.path.realpath(program)
-    stamp = os.stat(real)
+    # A program's stamp stands for its version, which would take a process to ask for.
+    programs = [os.path.realpath(path) for path in filter(None, map(shutil.which, compiler))]
+    stamps = [os.stat(program) for program in programs]
     parts = (
         hashlib.sha256(source.read_bytes()).hexdigest(),
         [*compiler, *COMPILE, *LINK, *LIBRARIES],
-        (real, stamp.st_size, stamp.st_mtime_ns),
-        (platform.machine(), sys.maxsize, os.confstr("CS_GNU_LIBC_VERSION")),
+        [(program, s.st_size, s.st_mtime_ns) for program, s in zip(programs, stamps, strict=True)],
+        (platform.machine(), sys.maxsize, _libc_version()),
     )
     return hashlib.sha256(repr(parts).encode()).hexdigest()
+
+
+def _libc_version() -> str | None:
+    try:
+        return os.confstr("CS_GNU_LIBC_VERSION")
+    except (ValueError, OSError):  # another libc
+        return None
 
 
 def _build(source: Path, compiler: Command, target: Path) -> None:
@@ -115,19 +126,22 @@ def _build(source: Path, compiler: Command, target: Path) -> None:
             check=True,
             capture_output=True,
             text=True,
+            errors="replace",
             timeout=120,
             stdin=subprocess.DEVNULL,
             env={**os.environ, "LC_ALL": "C"},
         )
 
 
-def _own_cache() -> Path:
-    """Return the cache directory if nobody else can write to it, or raise ``OSError``."""
-    directory = cache_directory()
-    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if not _is_private(directory):
-        raise PermissionError(f"{directory} is not the user's own")
-    return directory
+def _own_cache() -> Path | None:
+    """Return the cache directory if it can be written to, by nobody but the user."""
+    try:
+        directory = cache_directory()
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        usable = _is_private(directory) and os.access(directory, os.W_OK)
+    except (OSError, RuntimeError):  # RuntimeError: the user has no home
+        return None
+    return directory if usable else None
 
 
 def _is_private(path: Path) -> bool:
@@ -141,17 +155,9 @@ def _sealed(content: bytes, key: str) -> bytes:
 
 
 def _is_sealed(path: Path, key: str) -> bool:
-    content = path.read_bytes()
-    return _is_private(path) and content == _sealed(content[: -hashlib.sha256().digest_size], key)
-
-
-def _put(built: Path, kept: Path) -> None:
-    """Copy a file into the cache at one stroke, since other processes may do the same."""
-    handle, name = tempfile.mkstemp(dir=kept.parent)
     try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(built.read_bytes())
-        os.replace(name, kept)
-    except BaseException:
-        os.unlink(name)
-        raise
+        content = path.read_bytes()
+        private = _is_private(path)
+    except OSError:
+        return False
+    return private and content == _sealed(content[: -hashlib.sha256().digest_size], key)
