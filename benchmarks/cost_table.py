@@ -52,7 +52,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=20, help="turns of each implementation")
     rounds = parser.parse_args().rounds
-    results = [measure(make_problem(name, 16, 64), rounds) for name in PROBLEMS]
+    results = [measure(make_problem(name, batch=4, resolution=32), rounds) for name in PROBLEMS]
     print(markdown(results))
     print("\n" + ", ".join(f"{key} {value}" for key, value in environment().items()))
     print(f"{rounds} rounds\n")

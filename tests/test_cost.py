@@ -48,7 +48,7 @@ def test_gpt2_has_the_published_size():
 def test_networks_train(name):
     problem = cost.make_problem(name, batch=2, resolution=32)
     first = problem.params[0].grad
-    problem.train()
+    problem.renew()
     assert all(param.grad.isfinite().all() for param in problem.params)
     assert problem.params[0].grad.any()
     assert problem.params[0].grad is not first
@@ -107,7 +107,7 @@ def small_problem():
             param.grad = torch.randn_like(param)
 
     train()
-    return cost.Problem("vgg13", params, train)
+    return cost.Problem("vgg13", params, train, is_network=True)
 
 
 def test_powers_are_counted_as_the_paper_counts():
@@ -201,7 +201,6 @@ def test_chart(result, tmp_path):
 @pytest.fixture
 def small(monkeypatch):
     """Let the command measure the small problem whatever it is asked for."""
-    monkeypatch.setattr(cost, "_LARGER_THAN_CACHES", 4)
     monkeypatch.setattr(cost, "make_problem", lambda name, batch, resolution: small_problem())
 
 

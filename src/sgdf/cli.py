@@ -88,7 +88,7 @@ def cost(
     ] = 10,
     batch: Annotated[
         int, typer.Option(min=2, help="Images in the batch of forward and backward.")
-    ] = 16,
+    ] = 4,
     resolution: Annotated[int, typer.Option(min=32, help="Their height and width.")] = 64,
     threads: Annotated[
         int | None,

@@ -41,8 +41,6 @@ MEMORY_ALONE = ("limit", "native call")
 # A rate so small that hundreds of steps leave the parameters as they are.
 _LR = 1e-9
 
-_LARGER_THAN_CACHES = 256 * 2**20
-
 _IMPLEMENTATIONS: dict[str, dict[str, Any]] = {
     "loop": {"foreach": False},
     "foreach": {"foreach": True},
@@ -73,8 +71,9 @@ class Problem:
 
     name: str
     params: list[Tensor]
-    train: Step | None
-    """Runs forward and backward; None where the gradients are random numbers."""
+    renew: Step
+    """Makes new gradients: forward and backward of a network, copies for a mere list."""
+    is_network: bool
 
     @property
     def size(self) -> int:
@@ -155,12 +154,18 @@ def make_problem(name: str, batch: int, resolution: int) -> Problem:
             torch.autograd.backward(nn.functional.cross_entropy(network(images), labels))
 
         train()
-        return Problem(name, list(network.parameters()), train)
+        return Problem(name, list(network.parameters()), train, is_network=True)
     shapes = gpt2_shapes() if name == "gpt2" else [(40_000_000,)]
     params: list[Tensor] = [nn.Parameter(torch.randn(shape)) for shape in shapes]
     for param in params:
         param.grad = torch.randn_like(param)
-    return Problem(name, params, None)
+
+    def copy() -> None:
+        for param in params:
+            assert param.grad is not None
+            param.grad = param.grad.clone()
+
+    return Problem(name, params, copy, is_network=False)
 
 
 class _ReadWrite(SGDF):
@@ -229,19 +234,17 @@ def measure(
     times: dict[tuple[str, str], list[float]] = {name: [] for name in steps}
     passes: list[float] = []
     order = random.Random(0)
-    filler = torch.zeros(_LARGER_THAN_CACHES // 4)
     for done in range(rounds + 1):
-        if problem.train:
-            passes.append(_seconds(problem.train))
         turns = list(steps.items())
         order.shuffle(turns)
         for name, (step, optimizer) in turns:
+            # As in training, so that the caches are as they are there.
+            passes.append(_seconds(problem.renew))
             if name == MEMORY_ALONE:
-                optimizer.step()  # enters the gradients of this round
-            filler.add_(1)  # equally cold caches for all
+                optimizer.step()  # enters the new gradients
             times[name].append(_seconds(step))
         progress(done)
-    forward_backward = Spread.of(passes[1:]) if passes else None
+    forward_backward = Spread.of(passes[len(steps) :]) if problem.is_network else None
     size = problem.size
     held = sum(param.nbytes for param in problem.params) * 2 / size  # and the gradients
     costs = []
@@ -266,7 +269,7 @@ def measure(
         problem=problem.name,
         tensors=len(problem.params),
         parameters=size,
-        training=training if problem.train else "",
+        training=training if problem.is_network else "",
         forward_backward=forward_backward,
         costs=costs,
     )

@@ -101,7 +101,6 @@ class BaseOptimizer(Optimizer):
                 loss = closure()
 
         if not torch.compiler.is_compiling():
-            self._prefetch()
             self._check_step()
         with torch.set_grad_enabled(self.defaults["differentiable"]):
             for index, group in enumerate(self.param_groups):
@@ -129,19 +128,18 @@ class BaseOptimizer(Optimizer):
                     f"Attempting CUDA graph capture of step() for an instance of "
                     f"{type(self).__name__} but param_groups' capturable is False."
                 )
-            for param in group["params"]:
-                if (grad := param.grad) is None:
-                    continue
-                if grad.layout is not torch.strided:
-                    raise RuntimeError(
-                        f"{type(self).__name__} does not support sparse gradients, got one of "
-                        f"layout {grad.layout} and shape {tuple(grad.shape)}"
-                    )
-                if group["capturable"] and param.device.type == "cpu":
-                    raise AssertionError(
-                        "If capturable=True, params and state_steps must be on supported "
-                        "devices: an accelerator, not cpu."
-                    )
+            grads = [grad for param in group["params"] if (grad := param.grad) is not None]
+            if any([grad.layout is not torch.strided for grad in grads]):  # noqa: C419 (faster)
+                (grad, *_) = (grad for grad in grads if grad.layout is not torch.strided)
+                raise RuntimeError(
+                    f"{type(self).__name__} does not support sparse gradients, got one of "
+                    f"layout {grad.layout} and shape {tuple(grad.shape)}"
+                )
+            if group["capturable"] and any(grad.is_cpu for grad in grads):
+                raise AssertionError(
+                    "If capturable=True, params and state_steps must be on supported "
+                    "devices: an accelerator, not cpu."
+                )
 
     # torch.compile runs a method of this name and shape outside the graph, so that
     # creating the state is not traced.
@@ -159,7 +157,7 @@ class BaseOptimizer(Optimizer):
                 params.append(param)
                 grads.append(grad)
         states = [self.state[param] for param in params]
-        for param, state in zip(params, states, strict=True):
+        for param, state in zip(params, states, strict=True) if not all(states) else ():
             if not state:
                 device = param.device if group["capturable"] else "cpu"
                 state["step"] = torch.tensor(0.0, dtype=torch.float32, device=device)
@@ -168,14 +166,6 @@ class BaseOptimizer(Optimizer):
         steps += [state["step"] for state in states]
         for name, buffer in zip(self._buffer_names, buffers, strict=True):
             buffer += [state[name] for state in states]
-
-    def _prefetch(self) -> None:
-        """Start to fetch what the native step will look at; forget groups that are gone."""
-        for index, table in list(self._tables.items()):
-            if index < len(self.param_groups):
-                table.prefetch()
-            else:
-                del self._tables[index]
 
     def _may_fuse(self, group: Group, params: list[Tensor]) -> bool:
         """Return whether the native step was asked for, or may serve since nothing was."""
