@@ -195,13 +195,18 @@ class BaseOptimizer(Optimizer):
         if fused.fault():
             return False
         table = self._tables.get(index)
+        copies: list[Tensor] = []  # which must outlive the call
         if table is None or not table.refill(params, grads, buffers, steps):
             self._tables.pop(index, None)
-            grads = fused.aligned(params, grads)  # copies must outlive the call
-            table = fused.Table.of(params, grads, buffers, steps)
+            copies = fused.aligned(params, grads)
+            table = fused.Table.of(params, copies, buffers, steps)
             if table is None:
                 return False
             self._tables[index] = table
+        # Let go of here: after the call, which sweeps the caches, it would take as long as
+        # all the checks to touch each of hundreds of tensors once more.
+        for column in (params, grads, steps, *buffers):
+            column.clear()
         self._step_fused(group, table)
         return True
 

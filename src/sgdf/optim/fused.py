@@ -120,7 +120,7 @@ class Table:
         shapes: list[torch.Size],
         rows: array[int],
     ) -> None:
-        self.params = owned[1]
+        self.params = list(owned[1])
         self.size = len(self.params)
         self.counts: list[float] = []
         """The distinct numbers of steps that the tensors have seen."""
