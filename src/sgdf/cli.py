@@ -141,7 +141,7 @@ def cost(
                 progress.update(bar, advance=1, description=name)
 
             training = f"batch {batch} at {resolution} × {resolution} pixels"
-            results.append(measure(problem, rounds, compiled, training, advance))
+            results.append(measure(problem, rounds, compiled, training=training, progress=advance))
     report = Report(environment(), rounds, results, operation_table())
 
     console = Console()

@@ -38,6 +38,8 @@ LIMIT = ("limit", "same step")
 MEMORY_ALONE = ("limit", "native call")
 """The same without what Python does before it."""
 
+_NATIVE = ("fused", LIMIT[1], MEMORY_ALONE[1])
+
 # A rate so small that hundreds of steps leave the parameters as they are.
 _LR = 1e-9
 
@@ -219,6 +221,7 @@ def measure(
     rounds: int,
     compiled: bool = False,
     training: str = "",
+    native_only: bool = False,
     progress: Callable[[int], None] = lambda done: None,
 ) -> Result:
     """Measure every implementation on ``problem``, in turns.
@@ -228,9 +231,13 @@ def measure(
         rounds: how often each implementation takes its turn; the first is not counted.
         compiled: include ``torch.compile(optimizer.step)``, which takes minutes to build.
         training: describes the forward and backward pass.
+        native_only: leave out what runs kernel by kernel, and takes ten times as long: between
+            two native steps there is then, as in training, a forward and backward pass alone.
         progress: is told the number of rounds done.
     """
     steps = make_steps(problem.params, compiled)
+    if native_only:
+        steps = {name: step for name, step in steps.items() if name[1] in _NATIVE}
     times: dict[tuple[str, str], list[float]] = {name: [] for name in steps}
     passes: list[float] = []
     order = random.Random(0)

@@ -101,6 +101,8 @@ class BaseOptimizer(Optimizer):
                 loss = closure()
 
         if not torch.compiler.is_compiling():
+            for table in self._tables.values():
+                table.prefetch()
             self._check_step()
         with torch.set_grad_enabled(self.defaults["differentiable"]):
             for index, group in enumerate(self.param_groups):

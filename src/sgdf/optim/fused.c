@@ -326,3 +326,9 @@ void sgdf_touch(const Tensor *tensors, int64_t count, int threads)
 {
     share_out(touch_part, tensors, count, NULL, NULL, threads);
 }
+
+void sgdf_prefetch(const uint64_t *addresses, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++)
+        __builtin_prefetch((const void *)addresses[i]);
+}

@@ -10,9 +10,9 @@ from __future__ import annotations
 import ctypes
 import functools
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, pairwise, repeat
-from operator import contains, eq, is_
+from operator import contains, is_
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -49,6 +49,7 @@ def _library() -> ctypes.CDLL | OSError:
     library.sgdf_enter.restype = count
     library.sgdf_step.argtypes = (pointer, count, pointer, pointer, threads)
     library.sgdf_touch.argtypes = (pointer, count, threads)
+    library.sgdf_prefetch.argtypes = (pointer, count)
     return library
 
 
@@ -82,7 +83,7 @@ class _Form(NamedTuple):
         )
 
 
-def _are_plain(tensors: list[Tensor]) -> bool:
+def _are_plain(tensors: list[Tensor], may_be_conjugated: bool = True) -> bool:
     """Return whether these are CPU tensors whose memory holds the numbers that they show.
 
     Subclasses may mean anything by theirs, and views may be yet to be negated or conjugated.
@@ -91,7 +92,7 @@ def _are_plain(tensors: list[Tensor]) -> bool:
         _PLAIN_TYPES.issuperset(map(type, tensors))
         and all([tensor.is_cpu for tensor in tensors])  # noqa: C419 (twice as fast)
         and not any(map(Tensor.is_neg, tensors))
-        and not any(map(Tensor.is_conj, tensors))
+        and not (may_be_conjugated and any(map(Tensor.is_conj, tensors)))
     )
 
 
@@ -106,6 +107,13 @@ def _spans(tensors: Iterable[Tensor]) -> list[tuple[int, int]]:
     return sorted((t.data_ptr(), t.data_ptr() + t.nbytes) for t in tensors if t.numel())
 
 
+def _records(tensor: Tensor) -> Iterator[int]:
+    """Yield the cache lines in which Python and torch keep book of a tensor."""
+    storage = tensor.untyped_storage()
+    for address, lines in ((id(tensor), 1), (tensor._cdata, 3), (storage._cdata, 2)):
+        yield from range(address, address + 64 * lines, 64)
+
+
 class Table:
     """Tensors as fused.c sees them, one row each: addresses, size, dtypes.
 
@@ -116,7 +124,7 @@ class Table:
     def __init__(
         self,
         owned: Sequence[list[Tensor]],
-        forms: list[_Form],
+        given: _Form,
         shapes: list[torch.Size],
         rows: array[int],
     ) -> None:
@@ -125,10 +133,14 @@ class Table:
         self.counts: list[float] = []
         """The distinct numbers of steps that the tensors have seen."""
         self._owned = list(chain(*owned))
-        self._forms, self._shapes = forms, shapes
-        self._sizes = [shape.numel() for shape in shapes]
+        self._given, self._shapes = given, shapes
+        self._dtypes = [param.dtype for param in self.params]
+        self._strides = list(map(Tensor.stride, self.params))
+        self._sizes = list(map(Tensor.numel, self.params))
+        self._may_be_conjugated = any(map(Tensor.is_complex, self.params))
         self._rows = rows
         self._spans = array("Q", chain.from_iterable(_spans(self._owned)))
+        self._records = array("Q", chain.from_iterable(map(_records, self._owned)))
         self._grad_spans = array("Q", bytes(16 * self.size))
         self._counts = array("d", bytes(8 * self.size))
 
@@ -143,7 +155,7 @@ class Table:
         """Return the table of these tensors, or None if fused.c must not touch them."""
         columns = params, grads, *buffers
         shapes = [param.shape for param in params]
-        own, given, *others = forms = [_Form.of(column) for column in columns]
+        own, given, *others = (_Form.of(column) for column in columns)
         state = own._replace(dtypes=[_STATE_DTYPES.get(dtype) for dtype in own.dtypes])
         if not (
             None not in state.dtypes
@@ -165,7 +177,7 @@ class Table:
         sizes = (param.numel() * (2 if param.is_complex() else 1) for param in params)
         codes = (map(_CODES.__getitem__, form.dtypes) for form in (own, given))
         rows = zip(*addresses, repeat(0), sizes, *codes, repeat(0))
-        table = cls(owned, forms, shapes, array("Q", chain.from_iterable(rows)))
+        table = cls(owned, given, shapes, array("Q", chain.from_iterable(rows)))
         return table if table._enter(grads) else None
 
     def refill(
@@ -180,12 +192,24 @@ class Table:
         return (
             len(owned) == len(self._owned)
             and all(map(is_, owned, self._owned))
-            and all(map(eq, map(_Form.of, (params, grads, *buffers)), self._forms))
+            and _Form.of(grads) == self._given
             and list(map(Tensor.size, grads)) == self._shapes
+            and _are_plain(grads, self._may_be_conjugated)
+            # The rest can only have been changed in place, at the same address.
+            and [param.dtype for param in params] == self._dtypes
+            and all(list(map(Tensor.stride, own)) == self._strides for own in (params, *buffers))
             and all(list(map(Tensor.numel, own)) == self._sizes for own in (params, *buffers))
-            and _are_plain(grads)
             and self._enter(grads)
         )
+
+    def prefetch(self) -> None:
+        """Have the CPU fetch what ``refill`` will look at, all at once.
+
+        Whatever ran last has left none of it in the caches, and to wait for one tensor after
+        the other takes 0.4 ms of 6.5 for the 364 of DenseNet-121. A mere hint: should a
+        record have moved, nothing is read in its place.
+        """
+        _function("sgdf_prefetch")(self._records.buffer_info()[0], len(self._records))
 
     def _enter(self, grads: list[Tensor]) -> bool:
         """Enter the gradients, unless tensors have moved or gradients lie in their memory."""
