@@ -1,4 +1,8 @@
-"""The native step: the right answer or a clear error for whatever tensors it meets."""
+"""The native step: the right answer or a clear error for whatever tensors it meets.
+
+One file for all that can go wrong with an address, hence its length: the tensors that the
+random trials are made of serve the cases picked by hand as well.
+"""
 
 import copy
 import pickle

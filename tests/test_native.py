@@ -207,7 +207,7 @@ import importlib.util, pathlib, sys, time
 spec = importlib.util.spec_from_file_location("native", sys.argv[1])
 native = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(native)
-time.sleep(max(0.0, float(sys.argv[3]) - time.time()))
+time.sleep(max(0.0, float(sys.argv[3]) - time.time()))  # all at the same moment
 assert native.load(pathlib.Path(sys.argv[2])).answer() == 42
 """
 

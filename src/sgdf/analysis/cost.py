@@ -212,6 +212,7 @@ def make_steps(
         states[LIMIT[0]] = states["SGDF"]
         limit = _ReadWrite(params, lr=_LR, fused=True)
         add(*LIMIT, limit)
+        # The table has the gradients of the limit's last step, which must still be there.
         add(*MEMORY_ALONE, limit, lambda: limit._tables[0].touch())
     return steps
 
@@ -255,7 +256,7 @@ def measure(
     size = problem.size
     held = sum(param.nbytes for param in problem.params) * 2 / size  # and the gradients
     costs = []
-    for name, (step, optimizer) in steps.items():
+    for name, (step, optimizer) in steps.items():  # the limit's step before its call alone
         own = times[name][1:]
         seconds = Spread.of(own)
         state = _state_bytes(optimizer) / size

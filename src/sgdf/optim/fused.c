@@ -58,7 +58,7 @@ typedef struct {
         const real mean = near + weight1 * (far - near);                                 \
         const real deviation = g - mean;                                                 \
         const real var = beta2 * exp_var[i] + weight2 * deviation * deviation;           \
-        const real corrected_mean = mean * inverse_correction;                           \
+        const real corrected_mean = mean / mean_correction;                              \
         const real residual = g - corrected_mean;                                        \
         const real total = (residual * residual + eps) * residual_weight + var;          \
         /* The floor makes 0 of 0/0, and a comparison lets NaN pass. */                  \
@@ -77,10 +77,10 @@ typedef struct {
     {                                                                                    \
         const real lr = options->lr, shrink = options->shrink, eps = options->eps;       \
         const real sign = options->sign, decay = options->decay;                         \
-        const int from_grad = options->beta1 < 0.5;                                      \
+        const int from_grad = options->beta1 <= 0.5;                                     \
         const real weight1 = from_grad ? options->beta1 : options->lack1;                \
         const real beta2 = options->beta2, weight2 = options->lack2;                     \
-        const real inverse_correction = 1 / scalars->mean_correction;                    \
+        const real mean_correction = scalars->mean_correction;                           \
         const real residual_weight = scalars->residual_weight;                           \
         const real exponent = scalars->exponent, tiny = smallest;                        \
         if (exponent == (real)0.5)                                                       \
