@@ -14,7 +14,7 @@ from typing import Any, ClassVar, overload
 
 import torch
 from torch import Tensor
-from torch.optim.optimizer import Optimizer, ParamsT, _foreach_supported_types
+from torch.optim.optimizer import Optimizer, ParamsT
 
 from . import fused
 from . import state as storage
@@ -394,7 +394,7 @@ def _step_fault(step: Any) -> str | None:
 
 def _are_plain(params: list[Tensor]) -> bool:
     """Return whether none is of a type that torch's foreach kernels may not know."""
-    return all(type(param) in _foreach_supported_types for param in params)
+    return fused.PLAIN_TYPES.issuperset(map(type, params))
 
 
 def _uses_foreach(group: Group, params: list[Tensor]) -> bool:

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch._C._dynamo.guards import TensorGuards
 from torch.autograd.graph import increment_version
 from torch.optim.optimizer import _foreach_supported_types
 
@@ -34,7 +35,7 @@ _CODES = {
     torch.complex64: 0,
     torch.complex128: 1,
 }
-_PLAIN_TYPES = frozenset(_foreach_supported_types)
+PLAIN_TYPES = frozenset(_foreach_supported_types)
 _STATE_DTYPES = {dtype: buffer_dtype(torch.empty(0, dtype=dtype)) for dtype in _CODES}
 
 
@@ -83,16 +84,15 @@ class _Form(NamedTuple):
         )
 
 
-def _are_plain(tensors: list[Tensor], may_be_conjugated: bool = True) -> bool:
+def _are_plain(tensors: list[Tensor]) -> bool:
     """Return whether these are CPU tensors whose memory holds the numbers that they show.
 
     Subclasses may mean anything by theirs, and views may be yet to be negated or conjugated.
     """
     return (
-        _PLAIN_TYPES.issuperset(map(type, tensors))
-        and all([tensor.is_cpu for tensor in tensors])  # noqa: C419 (a list is twice as fast)
-        and not any(map(Tensor.is_neg, tensors))
-        and not (may_be_conjugated and any(map(Tensor.is_conj, tensors)))
+        PLAIN_TYPES.issuperset(map(type, tensors))
+        and all(tensor.is_cpu for tensor in tensors)
+        and not any(tensor.is_neg() or tensor.is_conj() for tensor in tensors)
     )
 
 
@@ -122,22 +122,18 @@ class Table:
     """
 
     def __init__(
-        self,
-        owned: Sequence[list[Tensor]],
-        given: _Form,
-        shapes: list[torch.Size],
-        rows: array[int],
+        self, owned: Sequence[list[Tensor]], grads: list[Tensor], rows: array[int]
     ) -> None:
         self.params = list(owned[1])
         self.size = len(self.params)
         self.counts: list[float] = []
         """The distinct numbers of steps that the tensors have seen."""
         self._owned = list(chain(*owned))
-        self._given, self._shapes = given, shapes
-        self._dtypes = [param.dtype for param in self.params]
-        self._strides = list(map(Tensor.stride, self.params))
-        self._sizes = list(map(Tensor.numel, self.params))
-        self._may_be_conjugated = any(map(Tensor.is_complex, self.params))
+        # The compiler's guards look at all tensors in one call: is each still of its type,
+        # dtype, device, shape and strides, and neither more nor less conjugated or negated?
+        self._guards = TensorGuards(
+            *self._owned, *grads, dynamic_dims_sizes=None, dynamic_dims_strides=None
+        )
         self._rows = rows
         self._spans = array("Q", chain.from_iterable(_spans(self._owned)))
         self._records = array("Q", chain.from_iterable(map(_records, self._owned)))
@@ -177,7 +173,7 @@ class Table:
         sizes = (param.numel() * (2 if param.is_complex() else 1) for param in params)
         codes = (map(_CODES.__getitem__, form.dtypes) for form in (own, given))
         rows = zip(*addresses, repeat(0), sizes, *codes, repeat(0))
-        table = cls(owned, given, shapes, array("Q", chain.from_iterable(rows)))
+        table = cls(owned, grads, array("Q", chain.from_iterable(rows)))
         return table if table._enter(grads) else None
 
     def refill(
@@ -192,13 +188,8 @@ class Table:
         return (
             len(owned) == len(self._owned)
             and all(map(is_, owned, self._owned))
-            and _Form.of(grads) == self._given
-            and list(map(Tensor.size, grads)) == self._shapes
-            and _are_plain(grads, self._may_be_conjugated)
-            # The rest can only have been changed in place, at the same address.
-            and [param.dtype for param in params] == self._dtypes
-            and all(list(map(Tensor.stride, own)) == self._strides for own in (params, *buffers))
-            and all(list(map(Tensor.numel, own)) == self._sizes for own in (params, *buffers))
+            # Each could have been changed in place, at the same address.
+            and self._guards.check(*owned, *grads)
             and self._enter(grads)
         )
 
@@ -259,7 +250,7 @@ def aligned(params: list[Tensor], grads: list[Tensor]) -> list[Tensor]:
 
 
 def _laid_out_as(param: Tensor, grad: Tensor) -> Tensor:
-    if grad.shape != param.shape or not is_supported(param) or type(grad) not in _PLAIN_TYPES:
+    if grad.shape != param.shape or not is_supported(param) or type(grad) not in PLAIN_TYPES:
         return grad  # nothing that a copy would mend
     dtype = param.dtype if grad.dtype == param.dtype else buffer_dtype(param)
     return torch.empty_like(param, dtype=dtype).copy_(grad)
