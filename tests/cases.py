@@ -7,6 +7,7 @@ optimizer adds a row, not a test.
 from __future__ import annotations
 
 import copy
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import product
@@ -17,7 +18,12 @@ import pytest
 import torch
 
 import sgdf
-from reference import ReferenceSGDF
+from reference import (
+    ReferenceFilterAdam,
+    ReferenceSGDF,
+    ReferenceSignSGDF,
+    ReferenceUnifiedMomentum,
+)
 from sgdf.optim import fused
 
 Options = dict[str, Any]
@@ -51,6 +57,19 @@ EDGES: list[Options] = [
         "decoupled_weight_decay": True,
     },
 ]
+SOME_FILTERS: list[Options] = [
+    decay | direction | filtering
+    for decay, direction, filtering in product(
+        DECAYS,
+        DIRECTIONS,
+        [
+            {},
+            {"gamma": 1.0, "correction": "none"},
+            {"gamma": 0.5},
+            {"gamma": 0.3, "gamma_decay": 0.5, "betas": (0.5, 0.9)},
+        ],
+    )
+]
 
 
 @dataclass(frozen=True)
@@ -58,13 +77,25 @@ class Case:
     """What the tests know of one optimizer."""
 
     optimizer: Callable[..., torch.optim.Optimizer]
-    reference: Callable[..., Any]
+    reference: Callable[..., Any] | None
+    """Where ``options`` has any."""
     options: list[Options]
     """Combinations of constructor arguments to compare with the reference."""
     buffers: dict[str, str]
     """State key to attribute of the reference."""
     lr: float
     """A learning rate that suits the small problems of the tests."""
+    another: Options = field(default_factory=lambda: {"betas": (0.5, 0.9)})
+    """Options unlike the defaults."""
+    plain: Options | None = None
+    """Options with which the first step is along the gradient itself, if there are any."""
+    scale_free: bool = False
+    """The size of the gradient does not matter, only that of lr."""
+    jumps: bool = False
+    """The direction is not continuous in the gradient."""
+    orthogonal: bool = False
+    """Matrices move orthogonally, after roundings in bfloat16."""
+    coupled_decay: bool = True
     foreach: bool = True
     fused: bool = True
     compiles: bool = True
@@ -78,6 +109,27 @@ class Case:
     def name(self) -> str:
         """The name that the test ids show."""
         return self.optimizer.__name__
+
+    @property
+    def arguments(self) -> set[str]:
+        """The names of the constructor's arguments."""
+        named = set(inspect.signature(self.optimizer).parameters)
+        if "options" in named:  # those that SGDF has, too
+            named |= set(inspect.signature(sgdf.SGDF).parameters)
+        return named - {"options"}
+
+    def known(self, **options: Any) -> Options:
+        """Return those of the options that this optimizer has."""
+        return {name: value for name, value in options.items() if name in self.arguments}
+
+    def make(self, params: Any, **options: Any) -> torch.optim.Optimizer:
+        """Construct the optimizer, if need be with the ``lr`` of this table."""
+        return self.optimizer(params, **{"lr": self.lr, **options})
+
+    def buffers_of(self, param: torch.Tensor) -> list[str]:
+        """Return the state keys of a parameter besides ``step``."""
+        scaled = param.dim() < 2 or not self.orthogonal
+        return [key for key in self.buffers if scaled or key != "exp_avg_sq"]
 
     @property
     def paths(self) -> list[str]:
@@ -109,9 +161,79 @@ CASES = [
         + EDGES,
         buffers={"exp_avg": "m", "exp_var": "s"},
         lr=0.1,
+        plain={},
         invalid=FILTER_ERRORS,
     ),
+    Case(
+        optimizer=sgdf.FilterAdam,
+        reference=ReferenceFilterAdam,
+        options=SOME_FILTERS
+        # With beta2 = 0 it divides by the last gradient alone, and rounding grows without bound
+        # where that one is near 0.
+        + [edge for edge in EDGES if edge.get("betas") != (0.99, 0.0)],
+        buffers={"exp_avg": "m", "exp_var": "s", "exp_avg_sq": "v"},
+        lr=0.1,
+        scale_free=True,
+        invalid=FILTER_ERRORS,
+    ),
+    Case(
+        optimizer=sgdf.SignSGDF,
+        reference=ReferenceSignSGDF,
+        options=SOME_FILTERS + EDGES,
+        buffers={"exp_avg": "m", "exp_var": "s"},
+        lr=0.1,
+        scale_free=True,
+        jumps=True,
+        invalid=FILTER_ERRORS,
+    ),
+    Case(
+        optimizer=sgdf.FilterMuon,
+        reference=None,  # the iteration in bfloat16 has no counterpart in NumPy
+        options=[],
+        buffers={"exp_avg": "m", "exp_var": "s", "exp_avg_sq": "v"},
+        lr=0.1,
+        scale_free=True,
+        orthogonal=True,
+        coupled_decay=False,
+        complex=False,
+        invalid=[
+            *FILTER_ERRORS,
+            ({"ns_steps": 0}, "1 to 99: 0"),
+            ({"ns_steps": 2.5}, "1 to 99: 2.5"),
+            ({"ns_coefficients": (1.0, 2.0)}, r"three numbers: \(1.0, 2.0\)"),
+            ({"adjust_lr_fn": "rms"}, "adjust_lr_fn: 'rms'"),
+            ({"decoupled_weight_decay": False}, "False, FilterMuon's is decoupled"),
+        ],
+    ),
+    Case(
+        optimizer=sgdf.UnifiedMomentum,
+        reference=ReferenceUnifiedMomentum,
+        options=[
+            decay | direction | {"beta": beta, "u": u}
+            for decay, direction, beta, u in product(
+                DECAYS, DIRECTIONS, (0.0, 0.9, 0.99), (None, 1.0, 1.5)
+            )
+        ]
+        + [edge for edge in EDGES if edge.keys().isdisjoint({"eps", "gamma", "betas"})],
+        buffers={"exp_avg": "m"},
+        lr=0.1,
+        another={"beta": 0.5},
+        plain={"u": 1.0},
+        invalid=[
+            ({"beta": 1.0}, "beta value: 1.0"),
+            ({"beta": -0.1}, "beta value: -0.1"),
+            ({"beta": float("nan")}, "beta value: nan"),
+            ({"beta": 0.9, "u": 0.05}, "below 1 - beta: 0.05"),
+            ({"u": float("nan")}, "below 1 - beta: nan"),
+        ],
+    ),
 ]
+
+
+def skip_without(case: Case, condition: bool, capability: str) -> None:
+    """Skip a test of something that the optimizer of ``case`` does not have."""
+    if not condition:
+        pytest.skip(f"{case.name} has no {capability}")
 
 
 def describe(value: Any) -> str | None:
@@ -139,13 +261,12 @@ def build(case: Case, params: Any, path: str = "single", **options: Any) -> torc
     ``capturable`` paths keep the step count as a tensor, which an accelerator
     needs. The refusal of the CPU is lifted so that their arithmetic is tested here.
     """
-    options = {"lr": case.lr, **options}
-    if isinstance(options["lr"], torch.Tensor):
+    if isinstance(options.get("lr"), torch.Tensor):
         options["lr"] = options["lr"].clone()
     capturable = path.endswith("capturable")
     choices = {"default": {}, "fused": {"fused": True}}
     choice = choices.get(path, {"foreach": path.startswith("foreach")})
-    optimizer = case.optimizer(params, capturable=capturable, **choice, **options)
+    optimizer = case.make(params, capturable=capturable, **choice, **options)
     if capturable:
         optimizer._check_step = lambda: None
     return optimizer

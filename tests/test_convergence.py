@@ -3,16 +3,20 @@
 import pytest
 import torch
 
-from cases import build, each_case, each_path
+from cases import build, each_case, each_path, skip_without
 
 
 def minimise(case, path, start, loss_of, steps, **options):
     param = torch.nn.Parameter(start.clone())
     optimizer = build(case, [param], path, **options)
+    # Steps of one size end up as near as the last of them is large.
+    factor = (lambda step: 1 - step / steps) if case.scale_free else (lambda step: 1)
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, factor)
     for _ in range(steps):
         optimizer.zero_grad()
         loss_of(param).backward()
         optimizer.step()
+        schedule.step()
     return param.detach()
 
 
@@ -22,7 +26,8 @@ def test_parabola(case, path):
     start = torch.tensor([5.0, -3.0, 0.5], dtype=torch.float64)
     scales = torch.tensor([1.0, 2.0, 4.0], dtype=torch.float64)
     found = minimise(case, path, start, lambda x: (scales * (x - 1).square()).sum(), 300)
-    torch.testing.assert_close(found, torch.ones(3, dtype=torch.float64), atol=1e-6, rtol=0)
+    atol = 1e-3 if case.scale_free else 1e-6
+    torch.testing.assert_close(found, torch.ones(3, dtype=torch.float64), atol=atol, rtol=0)
 
 
 @each_case
@@ -34,7 +39,8 @@ def test_rosenbrock(case, path):
         return (1 - x[0]).square() + 100 * (x[1] - x[0].square()).square()
 
     found = minimise(case, path, start, rosenbrock, 12_000, lr=2e-3)
-    torch.testing.assert_close(found, torch.ones(2, dtype=torch.float64), atol=1e-3, rtol=0)
+    atol = 0.03 if case.scale_free else 1e-3
+    torch.testing.assert_close(found, torch.ones(2, dtype=torch.float64), atol=atol, rtol=0)
 
 
 @each_case
@@ -49,13 +55,14 @@ def test_matrix_factorisation(case, path):
         return (x[:8] @ x[8:].T - target).square().sum()
 
     found = minimise(case, path, factors, misfit, 3000, lr=0.02)
-    assert misfit(found) < 1e-8
+    assert misfit(found) < (1e-2 if case.scale_free else 1e-8)
 
 
 @each_case
 def test_weight_decay_pulls_to_the_ridge_solution(case):
     """Coupled decay λ on |x-1|² ends at 2/(2+λ)."""
+    skip_without(case, case.coupled_decay, "coupled decay")
     found = minimise(
         case, "single", torch.zeros(1), lambda x: (x - 1).square().sum(), 500, weight_decay=0.5
     )
-    assert found.item() == pytest.approx(2 / 2.5, abs=1e-5)
+    assert found.item() == pytest.approx(2 / 2.5, abs=1e-3 if case.scale_free else 1e-5)

@@ -34,7 +34,7 @@ def each_invalid(rows):
 @each_invalid(ROWS)
 def test_constructor_refuses(case, options, error, message):
     with pytest.raises(error, match=message):
-        case.optimizer([torch.nn.Parameter(torch.ones(1))], **options)
+        case.make([torch.nn.Parameter(torch.ones(1))], **options)
 
 
 @each_invalid(ROWS)
@@ -184,7 +184,7 @@ def test_capturable_on_the_cpu_gets_torchs_error(case):
     with pytest.raises(AssertionError) as theirs:
         torch.optim.Adam([param], capturable=True).step()
     with pytest.raises(AssertionError) as ours:
-        case.optimizer([param], capturable=True).step()
+        case.make([param], capturable=True).step()
     beginning = "If capturable=True, params and state_steps must be on supported devices"
     assert str(theirs.value).startswith(beginning)
     assert str(ours.value).startswith(beginning)
@@ -196,8 +196,8 @@ def test_fused_without_a_compiler_warns_and_gives_foreach(case, monkeypatch):
     problems = Quadratic(), Quadratic()
     fallback = pytest.warns(UserWarning, match=r"\(no C compiler was found\); using foreach")
     with fallback:
-        fused = case.optimizer(problems[0].params, fused=True)
-    foreach = case.optimizer(problems[1].params, foreach=True)
+        fused = case.make(problems[0].params, fused=True)
+    foreach = case.make(problems[1].params, foreach=True)
     train(fused, problems[0], 5)
     train(foreach, problems[1], 5)
     assert_equal(problems[0].params, problems[1].params)
@@ -214,13 +214,13 @@ def test_fused_is_refused_off_the_cpu(case):
     elsewhere = torch.nn.Parameter(torch.ones(2, device="meta"))
     refusal = pytest.raises(RuntimeError, match=r"on the CPU, got torch.float32 on meta")
     with refusal:
-        case.optimizer([elsewhere], fused=True)
-    optimizer = case.optimizer([torch.nn.Parameter(torch.ones(2))], lr=0.1)
+        case.make([elsewhere], fused=True)
+    optimizer = case.make([torch.nn.Parameter(torch.ones(2))])
     before = snapshot(optimizer)
     with refusal:
         optimizer.add_param_group({"params": [elsewhere], "fused": True})
     assert_equal(snapshot(optimizer), before)
-    optimizer = case.optimizer([elsewhere], lr=0.1)
+    optimizer = case.make([elsewhere])
     before = snapshot(optimizer)
     asking = copy.deepcopy(before)
     asking["param_groups"][0]["fused"] = True
@@ -232,6 +232,6 @@ def test_fused_is_refused_off_the_cpu(case):
 @each_case
 def test_empty_and_wrong_parameter_lists(case):
     with pytest.raises(ValueError, match="empty parameter list"):
-        case.optimizer([])
+        case.make([])
     with pytest.raises(TypeError, match="iterable of Tensors"):
-        case.optimizer(torch.ones(1))
+        case.make(torch.ones(1))

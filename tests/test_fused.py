@@ -460,7 +460,10 @@ def test_each_group_has_its_own_table():
     optimizer = sgdf.SGDF(groups, lr=0.5)
     for step in range(1, 3):
         optimizer.step()
-        assert optimizer._tables.keys() == {0, 2}  # the gaps keep their group from it
+        assert optimizer._tables.keys() == {
+            (0, "sgdf"),
+            (2, "sgdf"),
+        }  # the gaps keep their group from it
         for param, lr in ((first, 0.5), (gaps, 0.5), (second, 0.5), (third, 0.25)):
             torch.testing.assert_close(param.detach(), torch.full_like(param, 1 - step * lr))
 
@@ -501,7 +504,7 @@ def test_tensors_lie_still_in_a_usual_training():
     for _ in range(3):
         param.grad = torch.randn_like(param)
         optimizer.step()
-        tables.add(optimizer._tables[0])
+        tables.add(optimizer._tables[0, "sgdf"])
     assert len(tables) == 1
 
 

@@ -33,7 +33,7 @@ def test_faster_paths_follow_the_slower(case, dtype, slower, faster, steps, exac
     for p, q in zip(problems[0].params, problems[1].params, strict=True):
         assert (p - q).abs().max() <= tolerance * p.abs().max()
         assert slow.state[p].keys() == fast.state[q].keys()
-        for key in case.buffers:
+        for key in case.buffers_of(p):
             expected, actual = slow.state[p][key], fast.state[q][key]
             assert actual.dtype == expected.dtype == dtype
             size = max(gradient, expected.abs().max())
@@ -92,7 +92,7 @@ def path_taken(case, options, kind, monkeypatch):
         monkeypatch.setattr(case.optimizer, name, lambda *_, name=name: taken.append(name))
     param = kind(torch.ones(2))
     param.grad = torch.ones(2)
-    case.optimizer([param], **options).step()
+    case.make([param], **options).step()
     (name,) = taken
     return name.removeprefix("_step_")
 

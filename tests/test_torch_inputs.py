@@ -1,7 +1,5 @@
 """The inputs that torch tests its own optimizers with, where they apply."""
 
-import inspect
-
 import pytest
 import torch
 from torch.testing._internal.common_optimizers import (
@@ -20,8 +18,7 @@ ALLOWED_HERE = "lr as a Tensor is not supported"
 
 
 def applicable(case, inputs):
-    known = inspect.signature(case.optimizer).parameters
-    return [i for i in inputs if set(i.kwargs) <= set(known)]
+    return [i for i in inputs if set(i.kwargs) <= case.arguments]
 
 
 @each_case
@@ -54,10 +51,10 @@ def test_invalid_inputs_are_refused(case):
     refused = 0
     for given in errors:
         wrong = given.optimizer_error_input
-        if set(wrong.kwargs) - set(inspect.signature(case.optimizer).parameters):
+        if set(wrong.kwargs) - case.arguments:
             continue
         if given.error_regex.startswith(ALLOWED_HERE):
-            case.optimizer([torch.nn.Parameter(torch.ones(1))], **wrong.kwargs)
+            case.make([torch.nn.Parameter(torch.ones(1))], **wrong.kwargs)
             continue
         assert given.error_on == OptimizerErrorEnum.CONSTRUCTION_ERROR
         regex = given.error_regex
@@ -68,9 +65,9 @@ def test_invalid_inputs_are_refused(case):
             params = [torch.nn.Parameter(torch.ones(1))]
         if issubclass(given.error_type, Warning):
             with pytest.warns(given.error_type, match=regex):
-                case.optimizer(params, **wrong.kwargs)
+                case.make(params, **wrong.kwargs)
         else:
             with pytest.raises(given.error_type, match=regex):
-                case.optimizer(params, **wrong.kwargs)
+                case.make(params, **wrong.kwargs)
         refused += 1
     assert refused > 8

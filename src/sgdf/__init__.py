@@ -1,8 +1,23 @@
-"""SGDF: SGD with an online optimal linear filter on its gradients."""
+"""SGDF: stochastic gradient descent on a filtered gradient, and the filter for everyone."""
 
 from .filter import FilterOutput, filter_gradient
+from .optim.filter_adam import FilterAdam
+from .optim.filter_muon import FilterMuon, muon_groups
+from .optim.momentum import UnifiedMomentum
+from .optim.plugin import filtered
 from .optim.sgdf import SGDF
+from .optim.sign_sgdf import SignSGDF
 
+__all__ = [
+    "SGDF",
+    "FilterAdam",
+    "FilterMuon",
+    "FilterOutput",
+    "SignSGDF",
+    "UnifiedMomentum",
+    "__version__",
+    "filter_gradient",
+    "filtered",
+    "muon_groups",
+]
 __version__ = "0.1.0"
-
-__all__ = ["SGDF", "FilterOutput", "__version__", "filter_gradient"]

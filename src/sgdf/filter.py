@@ -181,19 +181,19 @@ def filter_gradient(
     total = residual.square().add_(eps).mul_(scalars.residual_weight).add_(var)
     # The floor matters only where 0 would stand over 0, and makes that 0.
     gain = var / total.clamp_min_(torch.finfo(dtype).tiny)
-    estimate = torch.addcmul(corrected_mean, _power(gain, scalars.exponent), residual)
+    estimate = torch.addcmul(corrected_mean, power(gain, scalars.exponent), residual)
     return FilterOutput(estimate, gain, mean, var)
 
 
-def _power(gain: Tensor, exponent: float | Tensor) -> Tensor:
-    """Return ``gain**exponent``, where autograd could see it with slope 0 at a gain of 0.
+def power(base: Tensor, exponent: float | Tensor) -> Tensor:
+    """Return ``base**exponent``, where autograd could see it with slope 0 at a base of 0.
 
     A power below 1 is infinitely steep there, and would make a NaN of every zero gradient.
     """
     steep = isinstance(exponent, Tensor) or exponent < 1.0
     if not steep or not torch.is_grad_enabled():
-        return gain.pow(exponent)
-    positive = gain > 0
+        return base.pow(exponent)
+    positive = base > 0
     return torch.where(
-        positive, torch.where(positive, gain, 1.0).pow(exponent), gain.detach().pow(exponent)
+        positive, torch.where(positive, base, 1.0).pow(exponent), base.detach().pow(exponent)
     )

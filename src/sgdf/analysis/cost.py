@@ -173,7 +173,7 @@ def make_problem(name: str, batch: int, resolution: int) -> Problem:
 class _ReadWrite(SGDF):
     """SGDF without its arithmetic: every check and address is there, and nearly every byte."""
 
-    def _step_fused(self, group: dict[str, Any], table: fused.Table) -> None:
+    def _step_fused(self, kind: str, group: dict[str, Any], table: fused.Table) -> None:
         table.touch()
 
 
@@ -213,7 +213,7 @@ def make_steps(
         limit = _ReadWrite(params, lr=_LR, fused=True)
         add(*LIMIT, limit)
         # The table has the gradients of the limit's last step, which must still be there.
-        add(*MEMORY_ALONE, limit, lambda: limit._tables[0].touch())
+        add(*MEMORY_ALONE, limit, lambda: limit._tables[0, "sgdf"].touch())
     return steps
 
 

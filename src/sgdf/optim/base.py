@@ -1,6 +1,6 @@
 """What all optimizers here share: groups, closure, decay, loading, the choice of a path.
 
-A subclass names its buffers and turns gradients into update directions; the
+A subclass names its state and turns gradients into update directions; the
 rest of ``torch.optim``'s contract is kept here, in one class because torch.compile and
 torch.optim expect it in one: hence the length.
 """
@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import warnings
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, overload
 
 import torch
 from torch import Tensor
 from torch.optim.optimizer import Optimizer, ParamsT
 
-from . import fused
+from . import checkpoints, fused
 from . import state as storage
 
 Group = dict[str, Any]
@@ -25,13 +25,12 @@ Group = dict[str, Any]
 class BaseOptimizer(Optimizer):
     """An optimizer that moves each parameter by ``-lr`` times a direction."""
 
-    _buffer_names: ClassVar[tuple[str, ...]]
-    """State keys, besides ``step``, whose tensors have the parameter's shape."""
-    _has_fused: ClassVar[bool] = False
-    """Whether there is a ``_step_fused``."""
+    _kinds: ClassVar[dict[str, tuple[str, ...]]]
+    """The kinds of direction there are. For each: the state keys, besides ``step``, whose
+    tensors have the parameter's shape."""
 
-    _tables: dict[int, fused.Table]
-    """What the native step was told of each group's tensors the last time."""
+    _tables: dict[tuple[int, str], fused.Table]
+    """What the native step was told of the tensors of a group and kind the last time."""
 
     def __init__(self, params: ParamsT, defaults: Group) -> None:
         self._check_options(defaults)
@@ -61,15 +60,30 @@ class BaseOptimizer(Optimizer):
                 raise RuntimeError(f"`{path}` does not support `differentiable`")
         storage.check_format(group["state_format"], group["stochastic_rounding"])
 
+    def _kinds_in(self, group: Group) -> tuple[str, ...]:
+        """Return the kinds that the parameters of ``group`` may be of."""
+        return tuple(self._kinds)
+
+    def _kind_of(self, group: Group, param: Tensor) -> str:
+        """Return the kind of direction that ``param`` takes."""
+        (kind,) = self._kinds
+        return kind
+
     @abstractmethod
     def _direction(
-        self, group: Group, grad: Tensor, buffers: Sequence[Tensor], step: float | Tensor
+        self,
+        kind: str,
+        group: Group,
+        grad: Tensor,
+        buffers: Sequence[Tensor],
+        step: float | Tensor,
     ) -> Tensor:
         """Return the direction for one parameter and update its buffers."""
 
     @abstractmethod
     def _directions(
         self,
+        kind: str,
         group: Group,
         grads: list[Tensor],
         buffers: Sequence[list[Tensor]],
@@ -77,12 +91,12 @@ class BaseOptimizer(Optimizer):
     ) -> list[Tensor]:
         """Do the same for a list of parameters of one device and dtype."""
 
-    def _step_fused(self, group: Group, table: fused.Table) -> None:
+    @abstractmethod
+    def _step_fused(self, kind: str, group: Group, table: fused.Table) -> None:
         """Update the parameters of ``table`` and their state in one native call.
 
-        Called, and to be written, only where ``_has_fused`` is set.
+        Called only for the kinds that ``fused`` knows.
         """
-        raise NotImplementedError
 
     # The step.
 
@@ -110,20 +124,26 @@ class BaseOptimizer(Optimizer):
             self._check_step()
         with torch.set_grad_enabled(self.defaults["differentiable"]):
             for index, group in enumerate(self.param_groups):
-                params: list[Tensor] = []
-                grads: list[Tensor] = []
-                steps: list[Tensor] = []
-                buffers: list[list[Tensor]] = [[] for _ in self._buffer_names]
-                self._init_group(group, params, grads, steps, *buffers)
-                if self._may_fuse(group, params) and self._fuse(
-                    index, group, params, grads, steps, buffers
-                ):
-                    continue
-                if _uses_foreach(group, params):
-                    self._step_foreach(group, params, grads, steps, buffers)
-                else:
-                    self._step_single(group, params, grads, steps, buffers)
+                for kind in self._kinds_in(group):
+                    self._step_group(index, group, kind)
         return loss
+
+    def _step_group(self, index: int, group: Group, kind: str) -> None:
+        """Update the parameters of one group and kind on the path that is theirs."""
+        params: list[Tensor] = []
+        grads: list[Tensor] = []
+        steps: list[Tensor] = []
+        buffers: list[list[Tensor]] = [[] for _ in self._kinds[kind]]
+        self._init_group(group, kind, params, grads, steps, *buffers)
+        if not params:
+            return
+        columns = params, grads, steps, buffers
+        if self._may_fuse(group, kind, params) and self._fuse(index, group, kind, *columns):
+            return
+        if _uses_foreach(group, params):
+            self._step_foreach(kind, group, *columns)
+        else:
+            self._step_single(kind, group, *columns)
 
     def _check_step(self) -> None:
         """Raise whatever would stop a step half-way, before anything is changed."""
@@ -152,72 +172,74 @@ class BaseOptimizer(Optimizer):
     def _init_group(
         self,
         group: Group,
+        kind: str,
         params: list[Tensor],
         grads: list[Tensor],
         steps: list[Tensor],
         *buffers: list[Tensor],
     ) -> None:
-        """Fill the lists with the parameters that have a gradient and their state."""
+        """Fill the lists with the parameters of a kind that have a gradient, and their state."""
+        is_mixed = len(self._kinds_in(group)) > 1
         for param in group["params"]:
-            if (grad := param.grad) is not None:
+            if (grad := param.grad) is not None and (
+                not is_mixed or self._kind_of(group, param) == kind
+            ):
                 params.append(param)
                 grads.append(grad)
         states = [self.state[param] for param in params]
         for param, state in zip(params, states, strict=True) if not all(states) else ():
             if not state:
-                device = param.device if group["capturable"] else "cpu"
-                state["step"] = torch.tensor(0.0, dtype=torch.float32, device=device)
-                for name in self._buffer_names:
-                    state[name] = storage.new_buffer(param)
+                state.update(storage.new_state(("step", *self._kinds[kind]), param, group))
         steps += [state["step"] for state in states]
-        for name, buffer in zip(self._buffer_names, buffers, strict=True):
+        for name, buffer in zip(self._kinds[kind], buffers, strict=True):
             buffer += [state[name] for state in states]
 
-    def _may_fuse(self, group: Group, params: list[Tensor]) -> bool:
+    def _may_fuse(self, group: Group, kind: str, params: list[Tensor]) -> bool:
         """Return whether the native step was asked for, or may serve since nothing was."""
         asked = group["fused"] or (group["fused"] is None and group["foreach"] is None)
         return (
             asked
-            and self._has_fused
+            and kind in fused.KINDS
             and not torch.compiler.is_compiling()
             # Modes (fake tensors, saved tensors that may be mutated) see torch's kernels only.
             and not torch._C._len_torch_dispatch_stack()
             and not group["differentiable"]
             and not group["capturable"]
-            and bool(params)
-            and _are_plain(params)
+            and are_plain(params)
         )
 
     def _fuse(
         self,
         index: int,
         group: Group,
+        kind: str,
         params: list[Tensor],
         grads: list[Tensor],
         steps: list[Tensor],
         buffers: list[list[Tensor]],
     ) -> bool:
-        """Update the group's parameters natively, or change nothing and return False."""
+        """Update these parameters natively, or change nothing and return False."""
         if fused.fault():
             return False
-        table = self._tables.get(index)
+        table = self._tables.get((index, kind))
         copies: list[Tensor] = []  # which must outlive the call
         if table is None or not table.refill(params, grads, buffers, steps):
-            self._tables.pop(index, None)
+            self._tables.pop((index, kind), None)
             copies = fused.aligned(params, grads)
             table = fused.Table.of(params, copies, buffers, steps)
             if table is None:
                 return False
-            self._tables[index] = table
+            self._tables[index, kind] = table
         # Let go of here: after the call, which sweeps the caches, it would take as long as
         # all the checks to touch each of hundreds of tensors once more.
         for column in (params, grads, steps, *buffers):
             column.clear()
-        self._step_fused(group, table)
+        self._step_fused(kind, group, table)
         return True
 
     def _step_single(
         self,
+        kind: str,
         group: Group,
         params: list[Tensor],
         grads: list[Tensor],
@@ -228,13 +250,13 @@ class BaseOptimizer(Optimizer):
         decay, decoupled = group["weight_decay"], group["decoupled_weight_decay"]
         for param, grad, step, *own in zip(params, grads, steps, *buffers, strict=True):
             step += 1
-            param, grad, *own = _as_real(param, grad, *own)
+            param, grad, *own = as_real(param, grad, *own)
             grad = grad.to(storage.buffer_dtype(param))
             if group["maximize"]:
                 grad = -grad
             if decay and not decoupled:
                 grad = grad.add(param, alpha=decay)
-            direction = self._direction(group, grad, own, _count(group, step))
+            direction = self._direction(kind, group, grad, own, _count(group, step))
             lr = _lr(group, direction)
 
             # Rounded once, when written: a bf16 parameter must not lose a small decay.
@@ -247,6 +269,7 @@ class BaseOptimizer(Optimizer):
 
     def _step_foreach(
         self,
+        kind: str,
         group: Group,
         params: list[Tensor],
         grads: list[Tensor],
@@ -256,9 +279,9 @@ class BaseOptimizer(Optimizer):
         """Update lists of like parameters with few kernels each."""
         decay, decoupled = group["weight_decay"], group["decoupled_weight_decay"]
         torch._foreach_add_(steps, 1)
-        for bucket in _buckets(params):
+        for bucket in buckets(params):
             rows = (
-                _as_real(params[i], grads[i], *(buffer[i] for buffer in buffers)) for i in bucket
+                as_real(params[i], grads[i], *(buffer[i] for buffer in buffers)) for i in bucket
             )
             own_params, own_grads, *own = map(list, zip(*rows, strict=True))
             dtype = storage.buffer_dtype(own_params[0])
@@ -268,7 +291,7 @@ class BaseOptimizer(Optimizer):
             if decay and not decoupled:
                 own_grads = list(torch._foreach_add(own_grads, own_params, alpha=decay))
             directions = self._directions(
-                group, own_grads, own, [_count(group, steps[i]) for i in bucket]
+                kind, group, own_grads, own, [_count(group, steps[i]) for i in bucket]
             )
             lr = _lr(group, directions[0])
 
@@ -290,7 +313,7 @@ class BaseOptimizer(Optimizer):
         super().add_param_group(param_group)
         group = self.param_groups[-1]
         try:
-            self._prepare_fused(group, group["params"])
+            self._check_params(group, group["params"])
         except BaseException:  # an error, a warning made one, Ctrl-C while it builds
             self.param_groups.pop()
             raise
@@ -302,54 +325,29 @@ class BaseOptimizer(Optimizer):
         does ``state_format``. The tensors are copied, in the dtype that the state
         has here: torch alone would round a float32 state to a bf16 parameter.
         """
-        loaded: dict[str, Any] = {}
-
-        def prepare(_: Optimizer, incoming: dict[str, Any]) -> dict[str, Any]:
-            loaded.update(incoming, param_groups=self._completed_groups(incoming["param_groups"]))
-            for _group, index, param, state in self._matched_state(loaded):
-                self._check_state(index, param, state)
-            return loaded
-
-        def restore(_: Optimizer) -> None:
-            for group, _index, param, state in self._matched_state(loaded):
-                self.state[param].update(
-                    step=torch.tensor(
-                        float(state["step"]),
-                        dtype=torch.float32,
-                        device=param.device if group["capturable"] else "cpu",
-                    ),
-                    **{
-                        name: storage.loaded_buffer(state[name], param)
-                        for name in self._buffer_names
-                    },
-                )
-
-        # Registered for this call only: the last word before torch changes
-        # anything, and the first after it.
-        hooks = [
-            self.register_load_state_dict_pre_hook(prepare),
-            self.register_load_state_dict_post_hook(restore, prepend=True),
-        ]
-        try:
-            super().load_state_dict(state_dict)
-        finally:
-            for hook in hooks:
-                hook.remove()
+        checkpoints.load(
+            self,
+            super().load_state_dict,
+            state_dict,
+            complete=self._completed_groups,
+            keys_of=lambda group, param, _: ("step", *self._kinds[self._kind_of(group, param)]),
+        )
 
     def _completed_groups(self, incoming: list[Group]) -> list[Group]:
-        if len(incoming) != len(self.param_groups):
-            return incoming  # torch's own check says so
         completed = []
         for own, group in zip(self.param_groups, incoming, strict=True):
             options = {name: own[name] for name in self.defaults}
             group = {**options, **group, "state_format": options["state_format"]}
             self._check_options(group)
-            self._prepare_fused(group, own["params"])
+            self._check_params(group, own["params"])
             completed.append(group)
         return completed
 
-    def _prepare_fused(self, group: Group, params: list[Tensor]) -> None:
-        """Where ``fused=True`` asks for the native step: build it, warn or raise."""
+    def _check_params(self, group: Group, params: list[Tensor]) -> None:
+        """Raise if the group's options are not for these parameters; subclasses add their own.
+
+        Where ``fused=True`` asks for the native step: build it, warn or raise.
+        """
         if not group["fused"]:
             return
         for param in params:
@@ -359,40 +357,12 @@ class BaseOptimizer(Optimizer):
                     f"{param.dtype} on {param.device}; leave it out, and on an accelerator "
                     "take torch.compile(optimizer.step)"
                 )
-        fault = fused.fault() if self._has_fused else f"{type(self).__name__} has none"
-        if fault:
+        if fault := fused.fault():
             instead = "the loop" if group["foreach"] is False else "foreach"
             warnings.warn(f"no fused step ({fault}); using {instead}", stacklevel=3)
 
-    def _matched_state(self, loaded: dict[str, Any]) -> Iterator[tuple[Group, Any, Tensor, Group]]:
-        """Yield group, id, parameter and state of each entry in a checkpoint's state."""
-        for group, saved in zip(self.param_groups, loaded["param_groups"], strict=False):
-            for param, index in zip(group["params"], saved["params"], strict=False):
-                if state := loaded["state"].get(index):
-                    yield group, index, param, state
 
-    def _check_state(self, index: Any, param: Tensor, state: Group) -> None:
-        for name in ("step", *self._buffer_names):
-            if not isinstance(state, dict) or name not in state:
-                fault: str | None = "is missing; is it another optimizer's?"
-            elif name == "step":
-                fault = _step_fault(state[name])
-            else:
-                fault = storage.buffer_fault(state[name], param)
-            if fault:
-                raise ValueError(f"Invalid state of parameter {index}: {name!r} {fault}")
-
-
-def _step_fault(step: Any) -> str | None:
-    """Return what is wrong with a checkpoint's step count, if anything."""
-    try:
-        valid = 0 <= float(step) < float("inf")
-    except (TypeError, ValueError, RuntimeError):
-        valid = False
-    return None if valid else f"is not a count: {step!r}"
-
-
-def _are_plain(params: list[Tensor]) -> bool:
+def are_plain(params: list[Tensor]) -> bool:
     """Return whether none is of a type that torch's foreach kernels may not know."""
     return fused.PLAIN_TYPES.issuperset(map(type, params))
 
@@ -402,10 +372,10 @@ def _uses_foreach(group: Group, params: list[Tensor]) -> bool:
 
     As in ``torch.optim``, False for either of ``foreach`` and ``fused`` asks for the loop.
     """
-    if not params or group["differentiable"]:
+    if group["differentiable"]:
         return False
     if group["foreach"] is None:
-        return group["fused"] is not False and _are_plain(params)
+        return group["fused"] is not False and are_plain(params)
     return bool(group["foreach"])
 
 
@@ -431,14 +401,14 @@ def _count(group: Group, step: Tensor) -> float | Tensor:
     return step if group["capturable"] else step.item()
 
 
-def _as_real(param: Tensor, grad: Tensor, *buffers: Tensor) -> tuple[Tensor, ...]:
+def as_real(param: Tensor, grad: Tensor, *buffers: Tensor) -> tuple[Tensor, ...]:
     """Return complex tensors as pairs of reals, those written to as views."""
     if not param.is_complex():
         return param, grad, *buffers
     return tuple(map(torch.view_as_real, (param, grad.resolve_conj(), *buffers)))
 
 
-def _buckets(params: list[Tensor]) -> list[list[int]]:
+def buckets(params: list[Tensor]) -> list[list[int]]:
     """Return the indices grouped by device and dtype, which foreach kernels need alike."""
     buckets: dict[Any, list[int]] = {}
     for index, param in enumerate(params):

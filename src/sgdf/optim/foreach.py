@@ -1,4 +1,4 @@
-"""The arithmetic of ``sgdf.filter`` on lists of tensors, in place and in few kernels."""
+"""``sgdf.filter`` and ``sgdf.directions`` on lists of tensors, in place and in few kernels."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..directions import root_correction
 from ..filter import filter_scalars
 
 
@@ -65,3 +66,29 @@ def filter_gradients(
         torch._foreach_pow_(gains, exponents)
     torch._foreach_addcmul_(estimates, gains, residuals)
     return list(estimates)
+
+
+def adam_directions(
+    estimates: list[Tensor],
+    grads: list[Tensor],
+    second_moments: list[Tensor],
+    steps: Sequence[float | Tensor],
+    *,
+    beta2: float,
+    eps: float,
+) -> list[Tensor]:
+    """Turn ``estimates`` into those of ``adam_direction`` and update ``second_moments``."""
+    dtype = grads[0].dtype
+    torch._foreach_mul_(second_moments, beta2)
+    torch._foreach_addcmul_(second_moments, grads, grads, 1.0 - beta2)
+    # Numbers or 0-dimensional tensors, as above.
+    corrections: Any = [
+        root_correction(beta2, step.to(dtype) if isinstance(step, Tensor) else step)
+        for step in steps
+    ]
+    roots = torch._foreach_sqrt(second_moments)
+    torch._foreach_div_(roots, corrections)
+    torch._foreach_add_(roots, eps)
+    torch._foreach_clamp_min_(roots, torch.finfo(dtype).tiny)
+    torch._foreach_div_(estimates, roots)
+    return estimates

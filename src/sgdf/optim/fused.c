@@ -1,7 +1,7 @@
-/* The step of SGDF on a whole list of tensors: one parallel region, one pass over memory.
+/* An optimizer's step on a whole list of tensors: one parallel region, one pass over memory.
 
-   The arithmetic is that of filter_gradient (../filter.py) and of the decay and update
-   in base.py, in float or in double; half-precision parameters are widened block by
+   The arithmetic is that of filter_gradient (../filter.py), of the elementwise directions
+   (../directions.py) or of momentum.py, and of the decay and update in base.py, in float or in double; half-precision parameters are widened block by
    block. Everything is elementwise and built without contraction to fused
    multiply-adds, so that the result depends neither on the number of threads nor on
    the vector instructions of the CPU (but for powers other than 1/2 and 1, which are libm's).
@@ -25,29 +25,37 @@
 
 /* Numbers and layout are shared with fused.py. */
 enum { FLOAT32, FLOAT64, BFLOAT16, FLOAT16 };
+enum { SGDF, SIGN, ADAM, MOMENTUM };
 
 typedef struct {
-    uint64_t step, param, exp_avg, exp_var, grad; /* addresses; step counts in float32 */
-    int64_t size;                                 /* in elements, of each of the other four */
+    /* Addresses: of the step count in float32, and of tensors of one size. Not every kind
+       has all three buffers. */
+    uint64_t step, param, exp_avg, exp_var, exp_avg_sq, grad;
+    int64_t size; /* in elements */
     int64_t param_type, grad_type; /* a gradient has its parameter's type or the state's */
     int64_t scalars;               /* which of the distinct steps this tensor is at */
 } Tensor;
 
 typedef struct {
     double mean_correction, residual_weight, exponent; /* FilterScalars, one per distinct step */
+    double root_correction;                            /* divides the root of exp_avg_sq */
 } Scalars;
 
 typedef struct {
+    double kind;
     double lr, shrink;   /* shrink: 1 - lr * decay where decay is decoupled, else 1 */
     double sign, decay;  /* sign: -1 to maximize; decay: of the coupled kind */
-    double beta1, beta2; /* and what they lack to 1, formed in double */
-    double lack1, lack2;
+    double beta1, beta2; /* what the old moments weigh */
+    double weight1, weight2; /* what the new gradient weighs: 1 - beta, formed in double */
     double eps;
 } Options;
 
-/* power(gain) is K^exponent; a loop of its own for each kind, so that the usual ones
-   are vectorised. */
-#define FILTER_LOOP(real, power)                                                         \
+/* A divisor that makes 0 of 0/0; the comparison lets NaN pass. */
+#define FLOORED(x) ((x) < tiny ? tiny : (x))
+
+/* power(gain) is K^exponent and direction(estimate) what the parameter moves along; a loop
+   of its own for each, so that the usual ones are vectorised. */
+#define FILTER_LOOP(real, power, direction)                                                         \
     for (int64_t i = 0; i < size; i++) {                                                 \
         real g = sign * grad[i];                                                         \
         if (decay != 0)                                                                  \
@@ -61,38 +69,62 @@ typedef struct {
         const real corrected_mean = mean / mean_correction;                              \
         const real residual = g - corrected_mean;                                        \
         const real total = (residual * residual + eps) * residual_weight + var;          \
-        /* The floor makes 0 of 0/0, and a comparison lets NaN pass. */                  \
-        const real gain = var / (total < tiny ? tiny : total);                           \
+        const real gain = var / FLOORED(total);                                          \
         const real estimate = corrected_mean + power * residual;                         \
-        param[i] = param[i] * shrink - lr * estimate;                                    \
+        param[i] = param[i] * shrink - lr * (direction);                                 \
         exp_avg[i] = mean;                                                               \
         exp_var[i] = var;                                                                \
     }
 
-#define FILTER_SPAN(name, real, root, power, smallest)                                   \
+#define SIGN_OF_ESTIMATE ((estimate > 0) - (estimate < 0))
+
+#define ADAM_OF_ESTIMATE(root)                                                           \
+    (exp_avg_sq[i] = beta2 * exp_avg_sq[i] + weight2 * g * g,                            \
+     estimate / FLOORED(root(exp_avg_sq[i]) / root_correction + eps))
+
+#define FILTER_LOOPS(real, root, power, direction)                                       \
+    if (exponent == (real)0.5)                                                           \
+        FILTER_LOOP(real, root(gain), direction)                                         \
+    else if (exponent == 1)                                                              \
+        FILTER_LOOP(real, gain, direction)                                               \
+    else                                                                                 \
+        FILTER_LOOP(real, power(gain, exponent), direction)
+
+#define MOMENTUM_LOOP(real)                                                              \
+    for (int64_t i = 0; i < size; i++) {                                                 \
+        const real g = sign * grad[i] + (decay != 0 ? decay * param[i] : 0);             \
+        exp_avg[i] = beta1 * exp_avg[i] + momentum_weight * g;                           \
+        param[i] = param[i] * shrink - lr * exp_avg[i];                                  \
+    }
+
+#define STEP_SPAN(name, real, root, power, smallest)                                     \
     FOR_EACH_CPU static void name(real *restrict param, const real *restrict grad,       \
                                   real *restrict exp_avg, real *restrict exp_var,        \
-                                  int64_t size, const Scalars *scalars,                  \
-                                  const Options *options)                                \
+                                  real *restrict exp_avg_sq, int64_t size,               \
+                                  const Scalars *scalars, const Options *options)        \
     {                                                                                    \
         const real lr = options->lr, shrink = options->shrink, eps = options->eps;       \
         const real sign = options->sign, decay = options->decay;                         \
-        const int from_grad = options->beta1 <= 0.5;                                     \
-        const real weight1 = from_grad ? options->beta1 : options->lack1;                \
-        const real beta2 = options->beta2, weight2 = options->lack2;                     \
+        const int kind = options->kind, from_grad = options->beta1 <= 0.5;               \
+        const real beta1 = options->beta1, momentum_weight = options->weight1;           \
+        const real weight1 = from_grad ? beta1 : momentum_weight;                        \
+        const real beta2 = options->beta2, weight2 = options->weight2;                   \
         const real mean_correction = scalars->mean_correction;                           \
         const real residual_weight = scalars->residual_weight;                           \
+        const real root_correction = scalars->root_correction;                           \
         const real exponent = scalars->exponent, tiny = smallest;                        \
-        if (exponent == (real)0.5)                                                       \
-            FILTER_LOOP(real, root(gain))                                                \
-        else if (exponent == 1)                                                          \
-            FILTER_LOOP(real, gain)                                                      \
+        if (kind == MOMENTUM)                                                            \
+            MOMENTUM_LOOP(real)                                                          \
+        else if (kind == ADAM)                                                           \
+            FILTER_LOOPS(real, root, power, ADAM_OF_ESTIMATE(root))                      \
+        else if (kind == SIGN)                                                           \
+            FILTER_LOOPS(real, root, power, SIGN_OF_ESTIMATE)                            \
         else                                                                             \
-            FILTER_LOOP(real, power(gain, exponent))                                     \
+            FILTER_LOOPS(real, root, power, estimate)                                    \
     }
 
-FILTER_SPAN(filter_floats, float, sqrtf, powf, FLT_MIN)
-FILTER_SPAN(filter_doubles, double, sqrt, pow, DBL_MIN)
+STEP_SPAN(step_floats, float, sqrtf, powf, FLT_MIN)
+STEP_SPAN(step_doubles, double, sqrt, pow, DBL_MIN)
 
 /* Half precision: to float exactly, from float rounded to nearest even. */
 
@@ -156,9 +188,9 @@ CONVERSION(narrow_float16, float, uint16_t, to_float16)
 
 enum { BLOCK = 1024 }; /* two such blocks of floats stay in the first-level cache */
 
-static void filter_halves(uint16_t *param, const void *grad, int64_t grad_type, float *exp_avg,
-                          float *exp_var, int64_t size, int64_t param_type,
-                          const Scalars *scalars, const Options *options)
+static void step_halves(uint16_t *param, const void *grad, int64_t grad_type, float *exp_avg,
+                        float *exp_var, float *exp_avg_sq, int64_t size, int64_t param_type,
+                        const Scalars *scalars, const Options *options)
 {
     const int brain = param_type == BFLOAT16;
     float wide_param[BLOCK], wide_grad[BLOCK];
@@ -171,30 +203,32 @@ static void filter_halves(uint16_t *param, const void *grad, int64_t grad_type, 
             (brain ? widen_bfloat16 : widen_float16)(wide_grad, halves, count);
             block_grad = wide_grad;
         }
-        filter_floats(wide_param, block_grad, exp_avg + start, exp_var + start, count, scalars,
-                      options);
+        step_floats(wide_param, block_grad, exp_avg + start, exp_var + start, exp_avg_sq + start,
+                    count, scalars, options);
         (brain ? narrow_bfloat16 : narrow_float16)(param + start, wide_param, count);
     }
 }
 
 static const int item_sizes[] = {[FLOAT32] = 4, [FLOAT64] = 8, [BFLOAT16] = 2, [FLOAT16] = 2};
 
-static void filter_part(const Tensor *tensor, int64_t start, int64_t size, const Scalars *scalars,
-                        const Options *options)
+static void step_part(const Tensor *tensor, int64_t start, int64_t size, const Scalars *scalars,
+                      const Options *options)
 {
     const Scalars *own = &scalars[tensor->scalars];
     char *param = (char *)tensor->param + start * item_sizes[tensor->param_type];
     const char *grad = (const char *)tensor->grad + start * item_sizes[tensor->grad_type];
     if (tensor->param_type == FLOAT64)
-        filter_doubles((double *)param, (const double *)grad, (double *)tensor->exp_avg + start,
-                       (double *)tensor->exp_var + start, size, own, options);
+        step_doubles((double *)param, (const double *)grad, (double *)tensor->exp_avg + start,
+                     (double *)tensor->exp_var + start, (double *)tensor->exp_avg_sq + start,
+                     size, own, options);
     else if (tensor->param_type == FLOAT32)
-        filter_floats((float *)param, (const float *)grad, (float *)tensor->exp_avg + start,
-                      (float *)tensor->exp_var + start, size, own, options);
+        step_floats((float *)param, (const float *)grad, (float *)tensor->exp_avg + start,
+                    (float *)tensor->exp_var + start, (float *)tensor->exp_avg_sq + start, size,
+                    own, options);
     else
-        filter_halves((uint16_t *)param, grad, tensor->grad_type,
-                      (float *)tensor->exp_avg + start, (float *)tensor->exp_var + start, size,
-                      tensor->param_type, own, options);
+        step_halves((uint16_t *)param, grad, tensor->grad_type, (float *)tensor->exp_avg + start,
+                    (float *)tensor->exp_var + start, (float *)tensor->exp_avg_sq + start, size,
+                    tensor->param_type, own, options);
 }
 
 /* What a step cannot undercut: reading and writing the same bytes with next to no
@@ -227,7 +261,7 @@ enum { WORTH_THREADS = 32768, LARGEST_SHARE = 131072 };
 /* The threads take equal shares of the elements, wherever tensors begin and end, and
    another one when they are done: one that wakes up late or loses its core for a while
    delays the rest by no more than a share. */
-static void share_out(typeof(filter_part) *part, const Tensor *tensors, int64_t count,
+static void share_out(typeof(step_part) *part, const Tensor *tensors, int64_t count,
                       const Scalars *scalars, const Options *options, int threads)
 {
     int64_t total = 0, taken = 0;
@@ -272,22 +306,24 @@ static int by_start(const void *left, const void *right)
 
 /* Enter the gradients of a step.
 
-   addresses: of all step, param, exp_avg, exp_var and grad tensors, in this order.
+   addresses: of all step and param tensors, of the buffers that there are, columns in all,
+   and of the grad tensors, in the order of Tensor.
    owned: the memory of all but the gradients, sorted. grads: room for one span per tensor.
 
    Return how many distinct step counts there are, and which. Return 0 if a tensor has
    moved since the table was made, or if a gradient lies in memory that a step writes to
    or, as torch's zero gradients do, nowhere. */
-int64_t sgdf_enter(Tensor *tensors, int64_t count, const uint64_t *addresses, const Span *owned,
-                   int64_t owned_count, Span *grads, double *counts)
+int64_t sgdf_enter(Tensor *tensors, int64_t count, const uint64_t *addresses, int64_t columns,
+                   const Span *owned, int64_t owned_count, Span *grads, double *counts)
 {
     int64_t used = 0;
     for (int64_t i = 0; i < count; i++) {
         Tensor *t = &tensors[i];
-        const uint64_t grad = addresses[4 * count + i];
-        if (t->step != addresses[i] || t->param != addresses[count + i] ||
-            t->exp_avg != addresses[2 * count + i] || t->exp_var != addresses[3 * count + i] ||
-            (t->size > 0 && grad == 0))
+        const uint64_t *known = &t->step, grad = addresses[columns * count + i];
+        for (int64_t column = 0; column < columns; column++)
+            if (known[column] != addresses[column * count + i])
+                return 0;
+        if (t->size > 0 && grad == 0)
             return 0;
         t->grad = grad;
         if (t->size > 0)
@@ -319,7 +355,7 @@ void sgdf_step(const Tensor *tensors, int64_t count, const Scalars *scalars,
 {
     for (int64_t i = 0; i < count; i++)
         *(float *)tensors[i].step += 1;
-    share_out(filter_part, tensors, count, scalars, options, threads);
+    share_out(step_part, tensors, count, scalars, options, threads);
 }
 
 void sgdf_touch(const Tensor *tensors, int64_t count, int threads)

@@ -1,4 +1,4 @@
-"""The step of SGDF in native code: ``filter.py`` and the update in one pass over memory.
+"""The elementwise steps in native code: filter, direction and update in one pass over memory.
 
 The C code gets addresses. What torch's own kernels would check on their way (shapes,
 dtypes, devices, layouts, overlaps) is checked here, whole columns of tensors at a time: a
@@ -10,7 +10,7 @@ from __future__ import annotations
 import ctypes
 import functools
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, pairwise, repeat
 from operator import contains, is_
 from pathlib import Path
@@ -22,11 +22,14 @@ from torch._C._dynamo.guards import TensorGuards
 from torch.autograd.graph import increment_version
 from torch.optim.optimizer import _foreach_supported_types
 
-from ..filter import FilterScalars, filter_scalars
 from . import native
 from .state import buffer_dtype
 
-# The numbers that fused.c knows them by; complex tensors are pairs of reals.
+# The numbers that fused.c knows them by.
+KINDS = {"sgdf": 0, "sign": 1, "adam": 2, "momentum": 3}
+"""The kinds of direction that it has."""
+_BUFFERS = 3
+# Complex tensors are pairs of reals.
 _CODES = {
     torch.float32: 0,
     torch.float64: 1,
@@ -46,7 +49,8 @@ def _library() -> ctypes.CDLL | OSError:
     except OSError as error:
         return error
     pointer, count, threads = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int
-    library.sgdf_enter.argtypes = (pointer, count, pointer, pointer, count, pointer, pointer)
+    rows, columns = (pointer, count), (pointer, count)
+    library.sgdf_enter.argtypes = (*rows, *columns, pointer, count, pointer, pointer)
     library.sgdf_enter.restype = count
     library.sgdf_step.argtypes = (pointer, count, pointer, pointer, threads)
     library.sgdf_touch.argtypes = (pointer, count, threads)
@@ -170,9 +174,10 @@ class Table:
             return None
         owned = steps, params, *buffers
         addresses = (map(Tensor.data_ptr, column) for column in owned)
+        unused = (repeat(0) for _ in range(_BUFFERS - len(buffers)))
         sizes = (param.numel() * (2 if param.is_complex() else 1) for param in params)
         codes = (map(_CODES.__getitem__, form.dtypes) for form in (own, given))
-        rows = zip(*addresses, repeat(0), sizes, *codes, repeat(0))
+        rows = zip(*addresses, *unused, repeat(0), sizes, *codes, repeat(0))
         table = cls(owned, grads, array("Q", chain.from_iterable(rows)))
         return table if table._enter(grads) else None
 
@@ -208,6 +213,7 @@ class Table:
         distinct = self._call(
             "sgdf_enter",
             addresses,
+            len(self._owned) // self.size,
             self._spans,
             len(self._spans) // 2,
             self._grad_spans,
@@ -216,7 +222,7 @@ class Table:
         self.counts = self._counts[:distinct].tolist()
         return distinct > 0
 
-    def step(self, scalars: list[FilterScalars], options: tuple[float, ...]) -> None:
+    def step(self, scalars: Iterable[Sequence[Any]], options: Sequence[float]) -> None:
         """Take the step, with the scalars that belong to each of ``counts``."""
         # Autograd must know of what it does not see. Told now: the call below leaves the
         # caches without anything of Python's.
@@ -256,26 +262,44 @@ def _laid_out_as(param: Tensor, grad: Tensor) -> Tensor:
     return torch.empty_like(param, dtype=dtype).copy_(grad)
 
 
+def common_options(group: dict[str, Any]) -> dict[str, Any]:
+    """Return what ``step`` needs of the options that every optimizer here has."""
+    names = ("weight_decay", "decoupled_weight_decay", "maximize")
+    return {"lr": float(group["lr"]), **{name: group[name] for name in names}}
+
+
 def step(
     table: Table,
+    kind: str,
+    scalars: Callable[[float], Sequence[Any]],
     *,
     lr: float,
     betas: tuple[float, float],
+    weights: tuple[float, float],
     eps: float,
     weight_decay: float,
     decoupled_weight_decay: bool,
     maximize: bool,
-    **gamma_and_correction: Any,
 ) -> None:
-    """Take one step on the tensors of ``table``."""
+    """Take one step of a kind on the tensors of ``table``.
+
+    Args:
+        table: parameters, gradients, state.
+        kind: one of ``KINDS``.
+        scalars: from the number of a step to the numbers that depend on it.
+        lr: learning rate.
+        betas: what the old moments weigh in the new ones.
+        weights: what this step's gradient weighs in them.
+        eps: of the filter, and of Adam's direction.
+        weight_decay: strength of the decay.
+        decoupled_weight_decay: shrink the parameters instead of adding to the gradient.
+        maximize: ascend.
+    """
     shrink, decay = 1.0, weight_decay
     if decoupled_weight_decay:
         shrink, decay = 1.0 - lr * weight_decay, 0.0
     sign = -1.0 if maximize else 1.0
     table.step(
-        [
-            filter_scalars(count + 1.0, betas=betas, **gamma_and_correction)
-            for count in table.counts
-        ],
-        (lr, shrink, sign, decay, *betas, *(1.0 - beta for beta in betas), eps),
+        [scalars(count + 1.0) for count in table.counts],
+        (KINDS[kind], lr, shrink, sign, decay, *betas, *weights, eps),
     )

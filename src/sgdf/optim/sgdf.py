@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import ClassVar
 
 from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
-from ..filter import check_filter_options, filter_gradient
-from . import fused
-from .base import BaseOptimizer, Group
-from .foreach import filter_gradients
+from .filtering import STATE, FilterOptimizer, defaults
 
 
-def _filter_options(group: Group) -> Group:
-    return {name: group[name] for name in ("betas", "eps", "gamma", "gamma_decay", "correction")}
-
-
-class SGDF(BaseOptimizer):
+class SGDF(FilterOptimizer):
     r"""SGD whose gradient is estimated by an online optimal linear filter.
 
     .. math:: \theta_t = \theta_{t-1} - \mathrm{lr} \cdot \hat g_t
@@ -68,8 +61,7 @@ class SGDF(BaseOptimizer):
         True
     """
 
-    _buffer_names = ("exp_avg", "exp_var")
-    _has_fused = True
+    _kinds: ClassVar = {"sgdf": STATE}
 
     def __init__(
         self,
@@ -91,54 +83,23 @@ class SGDF(BaseOptimizer):
         state_format: str = "full",
         stochastic_rounding: bool = False,
     ) -> None:
-        defaults = {
-            "lr": lr,
-            "betas": betas,
-            "eps": eps,
-            "gamma": gamma,
-            "weight_decay": weight_decay,
-            "decoupled_weight_decay": decoupled_weight_decay,
-            "correction": correction,
-            "gamma_decay": gamma_decay,
-            "maximize": maximize,
-            "foreach": foreach,
-            "fused": fused,
-            "capturable": capturable,
-            "differentiable": differentiable,
-            "state_format": state_format,
-            "stochastic_rounding": stochastic_rounding,
-        }
-        super().__init__(params, defaults)
-
-    def _check_options(self, group: Group) -> None:
-        super()._check_options(group)
-        check_filter_options(**_filter_options(group))
-
-    def _direction(
-        self, group: Group, grad: Tensor, buffers: Sequence[Tensor], step: float | Tensor
-    ) -> Tensor:
-        exp_avg, exp_var = buffers
-        out = filter_gradient(grad, exp_avg, exp_var, step, **_filter_options(group))
-        exp_avg.copy_(out.mean)
-        exp_var.copy_(out.var)
-        return out.estimate
-
-    def _directions(
-        self,
-        group: Group,
-        grads: list[Tensor],
-        buffers: Sequence[list[Tensor]],
-        steps: Sequence[float | Tensor],
-    ) -> list[Tensor]:
-        exp_avgs, exp_vars = buffers
-        return filter_gradients(grads, exp_avgs, exp_vars, steps, **_filter_options(group))
-
-    def _step_fused(self, group: Group, table: fused.Table) -> None:
-        fused.step(
-            table,
-            lr=float(group["lr"]),
-            weight_decay=group["weight_decay"],
-            decoupled_weight_decay=group["decoupled_weight_decay"],
-            maximize=group["maximize"],
-            **_filter_options(group),
+        super().__init__(
+            params,
+            defaults(
+                lr,
+                betas,
+                eps,
+                gamma,
+                weight_decay,
+                decoupled_weight_decay=decoupled_weight_decay,
+                correction=correction,
+                gamma_decay=gamma_decay,
+                maximize=maximize,
+                foreach=foreach,
+                fused=fused,
+                capturable=capturable,
+                differentiable=differentiable,
+                state_format=state_format,
+                stochastic_rounding=stochastic_rounding,
+            ),
         )

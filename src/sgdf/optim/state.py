@@ -1,6 +1,8 @@
-"""How the optimizers store the buffers that have the shape of a parameter."""
+"""How the optimizers store what they keep per parameter: a count, and buffers of its shape."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -27,9 +29,43 @@ def buffer_dtype(param: Tensor) -> torch.dtype:
     return torch.promote_types(param.dtype, torch.float32)
 
 
-def new_buffer(param: Tensor) -> Tensor:
+def new_state(keys: tuple[str, ...], param: Tensor, group: dict[str, Any]) -> dict[str, Tensor]:
+    """Return zeros: a count under the first of ``keys``, buffers under the others."""
+    count, *buffers = keys
+    return {count: _count(0.0, param, group), **{key: _new_buffer(param) for key in buffers}}
+
+
+def loaded_state(
+    entry: dict[str, Any], keys: tuple[str, ...], param: Tensor, group: dict[str, Any]
+) -> dict[str, Tensor]:
+    """Return copies of what a checkpoint has under ``keys``, as ``param`` needs them."""
+    if not keys:
+        return {}
+    count, *buffers = keys
+    return {
+        count: _count(float(entry[count]), param, group),
+        **{key: _new_buffer(param).copy_(entry[key].detach()) for key in buffers},
+    }
+
+
+def _count(value: float, param: Tensor, group: dict[str, Any]) -> Tensor:
+    """Return a number of steps: on the host, or beside the parameter where it may not be read."""
+    device = param.device if group.get("capturable") else "cpu"
+    return torch.tensor(value, dtype=torch.float32, device=device)
+
+
+def _new_buffer(param: Tensor) -> Tensor:
     """Return zeros in the shape and memory layout of ``param``."""
     return torch.zeros_like(param, dtype=buffer_dtype(param), memory_format=torch.preserve_format)
+
+
+def count_fault(value: object) -> str | None:
+    """Return what is wrong with a checkpoint's step count, if anything."""
+    try:
+        valid = 0 <= float(value) < float("inf")  # type: ignore[arg-type]  # that is the question
+    except (TypeError, ValueError, RuntimeError):
+        valid = False
+    return None if valid else f"is not a count: {value!r}"
 
 
 def buffer_fault(value: object, param: Tensor) -> str | None:
@@ -41,8 +77,3 @@ def buffer_fault(value: object, param: Tensor) -> str | None:
     if value.is_complex() != param.is_complex():
         return f"has dtype {value.dtype}, the parameter {param.dtype}"
     return None
-
-
-def loaded_buffer(value: Tensor, param: Tensor) -> Tensor:
-    """Return a copy of a checkpoint's buffer as ``param`` needs it, memory layout included."""
-    return new_buffer(param).copy_(value.detach())

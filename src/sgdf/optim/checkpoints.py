@@ -1,0 +1,81 @@
+"""Loading a checkpoint into our own state: checked before anything changes, in its own dtype.
+
+torch alone would round a float32 state to a bf16 parameter, and alias the tensors that it
+was given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from torch import Tensor
+from torch.optim import Optimizer
+
+from . import state as storage
+
+Entry = dict[str, Any]
+Keys = tuple[str, ...]
+"""Of the step count and of the buffers in a parameter's state."""
+
+
+def load(
+    optimizer: Optimizer,
+    load_state_dict: Callable[[dict[str, Any]], None],
+    state_dict: dict[str, Any],
+    *,
+    complete: Callable[[list[Entry]], list[Entry]],
+    keys_of: Callable[[Entry, Tensor, Any], Keys],
+) -> None:
+    """Load a checkpoint, or raise and leave the optimizer as it was.
+
+    Args:
+        optimizer: what to load it into.
+        load_state_dict: the method that the optimizer inherits.
+        state_dict: the checkpoint.
+        complete: returns its groups with the options that they lack, or raises.
+        keys_of: from a group, a parameter and its entry to the keys that are to be ours.
+    """
+    loaded: dict[str, Any] = {}
+
+    def entries() -> Iterator[tuple[Entry, Any, Tensor, Any, Keys]]:
+        for own, group in zip(optimizer.param_groups, loaded["param_groups"], strict=True):
+            for param, index in zip(own["params"], group["params"], strict=False):
+                if entry := loaded["state"].get(index):
+                    yield group, index, param, entry, keys_of(group, param, entry)
+
+    def prepare(_: Optimizer, incoming: dict[str, Any]) -> dict[str, Any]:
+        loaded.update(incoming)
+        if len(incoming["param_groups"]) == len(optimizer.param_groups):  # else torch says so
+            loaded["param_groups"] = complete(incoming["param_groups"])
+            for _group, index, param, entry, keys in entries():
+                _check(entry, keys, index, param)
+        return loaded
+
+    def restore(_: Optimizer) -> None:
+        for group, _index, param, entry, keys in entries():
+            optimizer.state[param].update(storage.loaded_state(entry, keys, param, group))
+
+    # Registered for this call only: the last word before torch changes anything, and the
+    # first after it.
+    hooks = [
+        optimizer.register_load_state_dict_pre_hook(prepare),
+        optimizer.register_load_state_dict_post_hook(restore, prepend=True),
+    ]
+    try:
+        load_state_dict(state_dict)
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def _check(entry: Any, keys: Keys, index: Any, param: Tensor) -> None:
+    for position, key in enumerate(keys):
+        if not isinstance(entry, dict) or key not in entry:
+            fault: str | None = "is missing; is it another optimizer's?"
+        elif position == 0:
+            fault = storage.count_fault(entry[key])
+        else:
+            fault = storage.buffer_fault(entry[key], param)
+        if fault:
+            raise ValueError(f"Invalid state of parameter {index}: {key!r} {fault}")

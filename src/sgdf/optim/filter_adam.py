@@ -1,0 +1,59 @@
+"""FilterAdam: Adam with the filtered gradient in the place of its first moment."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Unpack
+
+from torch import Tensor
+from torch.optim.optimizer import ParamsT
+
+from .filtering import STATE, FilterOptimizer, FilterOptions, defaults
+
+
+class FilterAdam(FilterOptimizer):
+    r"""Adam whose first moment is the output of an online optimal linear filter.
+
+    .. math:: \theta_t = \theta_{t-1} - \mathrm{lr} \cdot
+        \frac{\hat g_t}{\sqrt{\hat v_t} + \varepsilon}
+
+    where :math:`\hat g_t` is the output of :func:`sgdf.filter_gradient`, which has the
+    equations, and :math:`\hat v_t` Adam's bias-corrected mean square of the gradients as they
+    came. Filter and Adam share ``betas`` and ``eps``. With ``gamma=0`` this is
+    ``torch.optim.Adam`` with ``betas=(0, betas[1])``.
+
+    Args:
+        params: parameters, named parameters or groups, as in ``torch.optim``.
+        lr: learning rate, a number or a Tensor.
+        betas: decay rates of the gradient's running mean, and of its residual variance and
+            mean square.
+        eps: added to the squared residual, and to the root of the mean square.
+        gamma: power of the gain.
+        weight_decay: strength of the decay, coupled as in ``torch.optim.Adam``; pass
+            ``decoupled_weight_decay=True`` for AdamW's.
+        options: ``decoupled_weight_decay``, ``correction``, ``gamma_decay``, ``maximize``,
+            ``foreach``, ``fused``, ``capturable``, ``differentiable``, ``state_format`` and
+            ``stochastic_rounding``, as in :class:`sgdf.SGDF`.
+
+    Example:
+        >>> import torch, sgdf
+        >>> model = torch.nn.Linear(3, 1)
+        >>> optimizer = sgdf.FilterAdam(model.parameters(), lr=1e-3)
+        >>> model(torch.ones(1, 3)).sum().backward()
+        >>> optimizer.step()
+        >>> list(optimizer.state[model.weight])
+        ['step', 'exp_avg', 'exp_var', 'exp_avg_sq']
+    """
+
+    _kinds: ClassVar = {"adam": (*STATE, "exp_avg_sq")}
+
+    def __init__(
+        self,
+        params: ParamsT,
+        lr: float | Tensor = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        gamma: float = 0.5,
+        weight_decay: float = 0.0,
+        **options: Unpack[FilterOptions],
+    ) -> None:
+        super().__init__(params, defaults(lr, betas, eps, gamma, weight_decay, **options))

@@ -1,0 +1,178 @@
+"""FilterMuon: orthogonal steps along the filtered gradient, and Adam's for what is no matrix."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from fnmatch import fnmatch
+from typing import ClassVar, Unpack
+
+from torch import Tensor, nn
+from torch.optim.optimizer import ParamsT
+
+from ..directions import NS_COEFFICIENTS, SHAPE_SCALES
+from .base import Group
+from .filtering import STATE, FilterOptimizer, FilterOptions, defaults
+
+ADAM_NAMES = ("*embed*", "*wte*", "*wpe*", "*head*")
+"""Matrices that are better left to Adam: rows looked up by a token, and the output layer."""
+
+
+class FilterMuon(FilterOptimizer):
+    r"""Muon whose momentum is the output of an online optimal linear filter.
+
+    .. math:: \theta_t = (1 - \mathrm{lr}\,\lambda)\,\theta_{t-1}
+        - \mathrm{lr} \cdot \operatorname{orthogonal}(\hat g_t)
+
+    where :math:`\hat g_t` is the output of :func:`sgdf.filter_gradient`, which has the
+    equations, and ``orthogonal`` brings its singular values near 1 by Newton–Schulz
+    iterations and scales it by its shape. A convolution is a matrix of its output channels by
+    the rest. With ``gamma=0`` a matrix moves as under ``torch.optim.Muon`` with
+    ``momentum=0, nesterov=False``.
+
+    A group may have a ``direction`` of its own: ``"orthogonal"``, ``"adam"`` (the update of
+    :class:`sgdf.FilterAdam`) or ``"sgdf"`` (that of :class:`sgdf.SGDF`). Without it,
+    parameters of two or more dimensions move orthogonally and the others along Adam's
+    direction, with the same ``lr``. :func:`sgdf.muon_groups` sorts a model's parameters.
+
+    Args:
+        params: parameters, named parameters or groups, as in ``torch.optim``. Complex ones
+            are refused.
+        lr: learning rate, a number or a Tensor.
+        betas: decay rates of the gradient's running mean, and of its residual variance (in
+            Adam's direction of its mean square, too).
+        eps: added to the squared residual; for Adam's direction as there.
+        gamma: power of the gain.
+        weight_decay: strength of the decay, which is decoupled.
+        ns_steps: number of Newton–Schulz iterations, from 1 to 99.
+        ns_coefficients: of the iteration's polynomial, as in ``torch.optim.Muon``.
+        adjust_lr_fn: how the shape scales an orthogonal step, as in ``torch.optim.Muon``: None
+            or ``"original"``, or ``"match_rms_adamw"`` to keep AdamW's learning rate.
+        options: ``correction``, ``gamma_decay``, ``maximize``, ``foreach``, ``fused``,
+            ``capturable``, ``differentiable``, ``state_format`` and ``stochastic_rounding``, as
+            in :class:`sgdf.SGDF`. ``fused`` is for the directions other than the orthogonal.
+
+    Example:
+        >>> import torch, sgdf
+        >>> model = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.BatchNorm2d(8))
+        >>> optimizer = sgdf.FilterMuon(model.parameters(), lr=0.02)
+        >>> model(torch.randn(2, 3, 5, 5)).square().mean().backward()
+        >>> optimizer.step()
+        >>> ["exp_avg_sq" in optimizer.state[p] for p in model.parameters()]
+        [False, True, True, True]
+    """
+
+    _kinds: ClassVar = {"orthogonal": STATE, "adam": (*STATE, "exp_avg_sq"), "sgdf": STATE}
+
+    def __init__(
+        self,
+        params: ParamsT,
+        lr: float | Tensor = 2e-2,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        gamma: float = 0.5,
+        weight_decay: float = 0.0,
+        *,
+        ns_steps: int = 5,
+        ns_coefficients: tuple[float, float, float] = NS_COEFFICIENTS,
+        adjust_lr_fn: str | None = None,
+        **options: Unpack[FilterOptions],
+    ) -> None:
+        options.setdefault("decoupled_weight_decay", True)
+        own = {
+            "ns_steps": ns_steps,
+            "ns_coefficients": ns_coefficients,
+            "adjust_lr_fn": adjust_lr_fn,
+            "direction": None,
+        }
+        super().__init__(params, defaults(lr, betas, eps, gamma, weight_decay, **options) | own)
+
+    def _check_options(self, group: Group) -> None:
+        super()._check_options(group)
+        steps, coefficients = group["ns_steps"], group["ns_coefficients"]
+        if not isinstance(steps, int) or not 1 <= steps < 100:
+            raise ValueError(f"Invalid ns_steps value, expected 1 to 99: {steps}")
+        if not isinstance(coefficients, (tuple, list)) or len(coefficients) != 3:
+            raise ValueError(f"Invalid ns_coefficients, expected three numbers: {coefficients}")
+        if group["adjust_lr_fn"] not in SHAPE_SCALES:
+            raise ValueError(
+                f"Invalid adjust_lr_fn: {group['adjust_lr_fn']!r}, expected one of {SHAPE_SCALES}"
+            )
+        if group["direction"] not in (None, *self._kinds):
+            raise ValueError(
+                f"Invalid direction: {group['direction']!r}, expected one of {[*self._kinds]}"
+            )
+        if not group["decoupled_weight_decay"]:
+            raise ValueError("Invalid decoupled_weight_decay: False, FilterMuon's is decoupled")
+
+    def _check_params(self, group: Group, params: list[Tensor]) -> None:
+        super()._check_params(group, params)
+        for param in params:
+            if param.is_complex():
+                raise ValueError(f"FilterMuon does not support complex parameters: {param.dtype}")
+            if param.dim() < 2 and group["direction"] == "orthogonal":
+                raise ValueError(
+                    f"Invalid direction: 'orthogonal' for a parameter of shape "
+                    f"{tuple(param.shape)}; it takes two dimensions or more"
+                )
+
+    def _kinds_in(self, group: Group) -> tuple[str, ...]:
+        return (group["direction"],) if group["direction"] else ("orthogonal", "adam")
+
+    def _kind_of(self, group: Group, param: Tensor) -> str:
+        return group["direction"] or ("orthogonal" if param.dim() >= 2 else "adam")
+
+
+def muon_groups(
+    model: nn.Module,
+    *,
+    adam_lr: float | None = 1e-3,
+    adam_names: Iterable[str] = ADAM_NAMES,
+    no_decay_names: Iterable[str] = (),
+) -> list[Group]:
+    """Sort a model's parameters into groups for :class:`sgdf.FilterMuon`.
+
+    In this order, and left out where empty: those of two or more dimensions move
+    orthogonally, but for those that ``adam_names`` names, which take Adam's direction; those
+    of fewer dimensions, and those that ``no_decay_names`` names, take it without decay.
+    Parameters that need no gradient are left out.
+
+    Args:
+        model: whose parameters to sort.
+        adam_lr: learning rate of the groups with Adam's direction; None for the optimizer's.
+        adam_names: patterns as in a shell (``"*embed*"``) for names of parameters, as
+            ``model.named_parameters()`` has them.
+        no_decay_names: likewise.
+
+    Example:
+        >>> import torch, sgdf
+        >>> model = torch.nn.ModuleDict({
+        ...     "embed": torch.nn.Embedding(100, 8), "hidden": torch.nn.Linear(8, 8)})
+        >>> for group in sgdf.muon_groups(model):
+        ...     print(group["direction"], [name for name, _ in group["params"]])
+        orthogonal ['hidden.weight']
+        adam ['embed.weight']
+        adam ['hidden.bias']
+        >>> optimizer = sgdf.FilterMuon(sgdf.muon_groups(model), lr=0.02, weight_decay=0.1)
+    """
+    adam_names, no_decay_names = tuple(adam_names), tuple(no_decay_names)
+    named = [(name, param) for name, param in model.named_parameters() if param.requires_grad]
+    for pattern in (*(adam_names if adam_names != ADAM_NAMES else ()), *no_decay_names):
+        if not any(_is_like(name, (pattern,)) for name, _ in named):
+            raise ValueError(f"No parameter has a name like {pattern!r}")
+    adam: Group = {"direction": "adam"} | ({} if adam_lr is None else {"lr": adam_lr})
+    groups: list[Group] = [
+        {"params": [], "direction": "orthogonal"},
+        {"params": [], **adam},
+        {"params": [], **adam, "weight_decay": 0.0},
+    ]
+    for name, param in named:
+        if param.dim() < 2 or _is_like(name, no_decay_names):
+            index = 2
+        else:
+            index = 1 if _is_like(name, adam_names) else 0
+        groups[index]["params"].append((name, param))
+    return [group for group in groups if group["params"]]
+
+
+def _is_like(name: str, patterns: tuple[str, ...]) -> bool:
+    return any(fnmatch(name, pattern) for pattern in patterns)

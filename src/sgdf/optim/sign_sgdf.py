@@ -1,0 +1,55 @@
+"""SignSGDF: steps of one size along the sign of the filtered gradient."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Unpack
+
+from torch import Tensor
+from torch.optim.optimizer import ParamsT
+
+from .filtering import STATE, FilterOptimizer, FilterOptions, defaults
+
+
+class SignSGDF(FilterOptimizer):
+    r"""Sign descent on the output of an online optimal linear filter.
+
+    .. math:: \theta_t = \theta_{t-1} - \mathrm{lr} \cdot \operatorname{sign}(\hat g_t)
+
+    where :math:`\hat g_t` is the output of :func:`sgdf.filter_gradient`, which has the
+    equations. The gain enters as it is (``gamma=1``), as in the paper's diffusion runs.
+
+    Args:
+        params: parameters, named parameters or groups, as in ``torch.optim``.
+        lr: learning rate, a number or a Tensor: how far every element moves at each step.
+        betas: decay rates of the gradient's running mean and residual variance.
+        eps: added to the squared residual.
+        gamma: power of the gain; 0 is the sign of the gradient as it came.
+        weight_decay: strength of the decay. Coupled, the default, it has a say in the sign
+            only; pass ``decoupled_weight_decay=True`` to shrink the parameters.
+        options: ``decoupled_weight_decay``, ``correction``, ``gamma_decay``, ``maximize``,
+            ``foreach``, ``fused``, ``capturable``, ``differentiable``, ``state_format`` and
+            ``stochastic_rounding``, as in :class:`sgdf.SGDF`.
+
+    Example:
+        >>> import torch, sgdf
+        >>> weight = torch.nn.Parameter(torch.zeros(3))
+        >>> optimizer = sgdf.SignSGDF([weight], lr=0.5)
+        >>> weight.grad = torch.tensor([3.0, 0.0, -0.1])
+        >>> optimizer.step()
+        >>> weight.detach()
+        tensor([-0.5000,  0.0000,  0.5000])
+    """
+
+    _kinds: ClassVar = {"sign": STATE}
+
+    def __init__(
+        self,
+        params: ParamsT,
+        lr: float | Tensor = 1e-4,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        gamma: float = 1.0,
+        weight_decay: float = 0.0,
+        **options: Unpack[FilterOptions],
+    ) -> None:
+        super().__init__(params, defaults(lr, betas, eps, gamma, weight_decay, **options))
