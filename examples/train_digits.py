@@ -24,13 +24,13 @@ def network():
     )
 
 
-def train(model, optimizer, epochs):
+def train(model, optimizer, epochs, data=None, batch_size=64):
     """Train, and yield loss and test accuracy after each epoch."""
-    images, labels, test_images, test_labels = digits()
+    images, labels, test_images, test_labels = data or digits()
     scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, epochs)
     for _ in range(epochs):
         losses = []
-        for batch in torch.randperm(len(images)).split(64):
+        for batch in torch.randperm(len(images)).split(batch_size):
             optimizer.zero_grad()
             loss = nn.functional.cross_entropy(model(images[batch]), labels[batch])
             loss.backward()

@@ -83,6 +83,42 @@ def test_constructor_is_the_published_one():
     )
 
 
+@pytest.mark.parametrize(
+    ("name", "beginning"),
+    [
+        ("FilterAdam", "lr=0.001 betas=(0.9, 0.999) eps=1e-08 gamma=0.5 weight_decay=0.0"),
+        ("SignSGDF", "lr=0.0001 betas=(0.9, 0.999) eps=1e-08 gamma=1.0 weight_decay=0.0"),
+        (
+            "FilterMuon",
+            "lr=0.02 betas=(0.9, 0.999) eps=1e-08 gamma=0.5 weight_decay=0.0 ns_steps=5",
+        ),
+    ],
+)
+def test_other_constructors_are_the_published_ones(name, beginning):
+    _, *parameters = inspect.signature(getattr(sgdf, name)).parameters.values()
+    assert " ".join(f"{p.name}={p.default}" for p in parameters).startswith(beginning)
+
+
+def test_learning_rate_table_is_that_of_the_recorded_runs(tmp_path):
+    result = python(
+        *(ROOT / "examples/learning_rates.py", "--draw", ROOT / "docs/results/learning_rates.json"),
+        *("--out", tmp_path / "new"),
+    )
+    assert result.returncode == 0, result.stderr
+    page = (ROOT / "docs/migration.md").read_text()
+    rows = [line.split(" | ", 1)[1] for line in result.stdout.splitlines()[2:]]
+    assert len(rows) == 8
+    assert all(f"| {row}" in page for row in rows)
+    assert (tmp_path / "new/learning_rates.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_watching_example_sees_the_filter():
+    program = "import watch_digits; print(watch_digits.watch(0, epochs=1)['gain_mean'])"
+    result = python("-c", program, cwd=ROOT / "examples")
+    assert result.returncode == 0, result.stderr
+    assert 0.0 < float(result.stdout) < 1.0
+
+
 def test_training_example_learns():
     result = python(ROOT / "examples/train_digits.py")
     assert result.returncode == 0, result.stderr

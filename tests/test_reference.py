@@ -52,7 +52,7 @@ def test_float64_agrees_with_the_reference(case, options, path):
 @every_path
 @pytest.mark.parametrize(
     ("case", "options"),
-    [(case, options) for case in CASES for options in case.options],
+    [(case, options) for case in CASES if case.rounding for options in case.options],
     ids=describe,
 )
 def test_float32_stays_within_rounding_of_the_reference(case, options, path):
@@ -60,4 +60,5 @@ def test_float32_stays_within_rounding_of_the_reference(case, options, path):
         pytest.skip(f"{case.name} has no path {path}")
     problem, _, references = follow(case, options, path, torch.float32)
     for param, reference in zip(problem.params, references, strict=True):
-        assert largest_error(param, reference.theta) <= 1e-6 * np.abs(reference.theta).max()
+        size = np.abs(reference.theta).max()
+        assert largest_error(param, reference.theta) <= case.rounding * size

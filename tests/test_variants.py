@@ -1,5 +1,7 @@
 """What is particular to each optimizer: its limits, its directions, its groups."""
 
+import inspect
+
 import pytest
 import torch
 
@@ -265,6 +267,60 @@ class Language(torch.nn.Module):
         self.position = torch.nn.Parameter(torch.zeros(3, 4))
         self.frozen = torch.nn.Parameter(torch.zeros(3, 4), requires_grad=False)
         self.head = torch.nn.Linear(4, 10)
+
+
+def test_attention_is_no_output_layer():
+    groups = sgdf.muon_groups(torch.nn.TransformerDecoderLayer(8, 2, 16))
+    orthogonal = [name for name, _ in groups[0]["params"]]
+    assert {"multihead_attn.in_proj_weight", "linear1.weight"} <= set(orthogonal)
+    assert len(groups) == 2
+    with pytest.raises(TypeError, match=r"expected a list of them: '\*linear\*'"):
+        sgdf.muon_groups(Language(), adam_names="*linear*")
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("shape", [(0, 3), (3, 0), (0, 0), (2, 0, 3), (1, 1)])
+def test_matrices_of_any_size(path, shape):
+    param = torch.nn.Parameter(torch.ones(shape))
+    optimizer = sgdf.FilterMuon([param], lr=0.1, **path)
+    param.grad = torch.ones(shape)
+    optimizer.step()
+    assert param.isfinite().all()
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_zero_gradients_leave_matrices_alone(path, dtype):
+    param = torch.nn.Parameter(torch.ones(3, 4, dtype=dtype))
+    optimizer = sgdf.FilterMuon([param], lr=0.1, **path)
+    for _ in range(3):
+        param.grad = torch.zeros(3, 4, dtype=dtype)
+        optimizer.step()
+    assert torch.equal(param, torch.ones(3, 4, dtype=dtype))
+    assert optimizer.state[param]["exp_avg"].dtype == torch.float32
+
+
+def test_direction_changed_in_mid_run():
+    param = torch.nn.Parameter(torch.ones(3, 4))
+    optimizer = sgdf.FilterMuon([param], lr=0.1)
+    param.grad = torch.ones(3, 4)
+    optimizer.step()
+    optimizer.param_groups[0]["direction"] = "adam"
+    with pytest.raises(RuntimeError, match="no 'exp_avg_sq': was its group's direction changed"):
+        optimizer.step()
+
+
+def test_signatures_are_spelled_out():
+    class Mine(sgdf.SGDF):
+        """A class of the user's, with arguments of its own."""
+
+        def __init__(self, params, flavour):
+            super().__init__(params)
+
+    shared = set(inspect.signature(sgdf.SGDF).parameters)
+    for optimizer_class in (sgdf.FilterAdam, sgdf.SignSGDF, sgdf.FilterMuon):
+        assert shared <= set(inspect.signature(optimizer_class).parameters)
+    assert list(inspect.signature(Mine).parameters) == ["params", "flavour"]
 
 
 def names(groups):

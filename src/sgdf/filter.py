@@ -168,21 +168,29 @@ def filter_gradient(
     grad, mean, var = grad.to(dtype), mean.to(dtype), var.to(dtype)
     if isinstance(step, Tensor):
         step = step.to(dtype)
-    scalars = filter_scalars(
-        step, betas=betas, gamma=gamma, gamma_decay=gamma_decay, correction=correction
-    )
 
     beta1, beta2 = betas
     mean = mean.lerp(grad, 1.0 - beta1)
     deviation = grad - mean
     var = torch.addcmul(beta2 * var, deviation, deviation, value=1.0 - beta2)
+    scalars = filter_scalars(
+        step, betas=betas, gamma=gamma, gamma_decay=gamma_decay, correction=correction
+    )
+    estimate, gain, _ = estimate_gradient(grad, mean, var, scalars, eps)
+    return FilterOutput(estimate, gain, mean, var)
+
+
+def estimate_gradient(
+    grad: Tensor, mean: Tensor, var: Tensor, scalars: FilterScalars, eps: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return estimate, gain and residual, given the moments that already contain ``grad``."""
     corrected_mean = mean / scalars.mean_correction
     residual = grad - corrected_mean
     total = residual.square().add_(eps).mul_(scalars.residual_weight).add_(var)
     # The floor matters only where 0 would stand over 0, and makes that 0.
-    gain = var / total.clamp_min_(torch.finfo(dtype).tiny)
+    gain = var / total.clamp_min_(torch.finfo(grad.dtype).tiny)
     estimate = torch.addcmul(corrected_mean, power(gain, scalars.exponent), residual)
-    return FilterOutput(estimate, gain, mean, var)
+    return estimate, gain, residual
 
 
 def power(base: Tensor, exponent: float | Tensor) -> Tensor:

@@ -98,6 +98,28 @@ class BaseOptimizer(Optimizer):
         Called only for the kinds that ``fused`` knows.
         """
 
+    # For those who watch a training.
+
+    _recalled_keys: ClassVar[tuple[str, ...]] = ("step", "exp_avg", "exp_var")
+    """Of the state that ``_recalled`` needs: the step count, then the buffers."""
+
+    @abstractmethod
+    def _recalled(
+        self, group: Group, grad: Tensor, step: float, *buffers: Tensor
+    ) -> tuple[Tensor, Tensor | None, Tensor]:
+        """Return estimate, gain if there is one, and residual of the step that left this state.
+
+        The tensors are real, and may be some elements of several parameters.
+        """
+
+    def _seen(self, group: Group, grad: Tensor, param: Tensor) -> Tensor:
+        """Return the gradient as the direction is made of it."""
+        if group["maximize"]:
+            grad = -grad
+        if group["weight_decay"] and not group["decoupled_weight_decay"]:
+            grad = grad.add(param, alpha=group["weight_decay"])
+        return grad
+
     # The step.
 
     @overload
@@ -155,12 +177,7 @@ class BaseOptimizer(Optimizer):
                     f"{type(self).__name__} but param_groups' capturable is False."
                 )
             grads = [grad for param in group["params"] if (grad := param.grad) is not None]
-            if any([grad.layout is not torch.strided for grad in grads]):  # noqa: C419 (a list is twice as fast)
-                (grad, *_) = (grad for grad in grads if grad.layout is not torch.strided)
-                raise RuntimeError(
-                    f"{type(self).__name__} does not support sparse gradients, got one of "
-                    f"layout {grad.layout} and shape {tuple(grad.shape)}"
-                )
+            check_dense(self, grads)
             if group["capturable"] and any(grad.is_cpu for grad in grads):
                 raise AssertionError(
                     "If capturable=True, params and state_steps must be on supported "
@@ -190,9 +207,14 @@ class BaseOptimizer(Optimizer):
         for param, state in zip(params, states, strict=True) if not all(states) else ():
             if not state:
                 state.update(storage.new_state(("step", *self._kinds[kind]), param, group))
-        steps += [state["step"] for state in states]
-        for name, buffer in zip(self._kinds[kind], buffers, strict=True):
-            buffer += [state[name] for state in states]
+        try:
+            steps += [state["step"] for state in states]
+            for name, buffer in zip(self._kinds[kind], buffers, strict=True):
+                buffer += [state[name] for state in states]
+        except KeyError as missing:
+            raise RuntimeError(
+                f"a parameter's state has no {missing}: was its group's direction changed?"
+            ) from None
 
     def _may_fuse(self, group: Group, kind: str, params: list[Tensor]) -> bool:
         """Return whether the native step was asked for, or may serve since nothing was."""
@@ -251,11 +273,7 @@ class BaseOptimizer(Optimizer):
         for param, grad, step, *own in zip(params, grads, steps, *buffers, strict=True):
             step += 1
             param, grad, *own = as_real(param, grad, *own)
-            grad = grad.to(storage.buffer_dtype(param))
-            if group["maximize"]:
-                grad = -grad
-            if decay and not decoupled:
-                grad = grad.add(param, alpha=decay)
+            grad = self._seen(group, grad.to(storage.buffer_dtype(param)), param)
             direction = self._direction(kind, group, grad, own, _count(group, step))
             lr = _lr(group, direction)
 
@@ -360,6 +378,16 @@ class BaseOptimizer(Optimizer):
         if fault := fused.fault():
             instead = "the loop" if group["foreach"] is False else "foreach"
             warnings.warn(f"no fused step ({fault}); using {instead}", stacklevel=3)
+
+
+def check_dense(optimizer: Optimizer, grads: list[Tensor]) -> None:
+    """Raise if a gradient is sparse."""
+    if any([grad.layout is not torch.strided for grad in grads]):  # noqa: C419 (a list is twice as fast)
+        (grad, *_) = (grad for grad in grads if grad.layout is not torch.strided)
+        raise RuntimeError(
+            f"{type(optimizer).__name__} does not support sparse gradients, got one of "
+            f"layout {grad.layout} and shape {tuple(grad.shape)}"
+        )
 
 
 def are_plain(params: list[Tensor]) -> bool:

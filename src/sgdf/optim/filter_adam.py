@@ -7,7 +7,7 @@ from typing import ClassVar, Unpack
 from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
-from .filtering import STATE, FilterOptimizer, FilterOptions, defaults
+from .filtering import STATE, FilterOptimizer, FilterOptions
 
 
 class FilterAdam(FilterOptimizer):
@@ -28,11 +28,11 @@ class FilterAdam(FilterOptimizer):
             mean square.
         eps: added to the squared residual, and to the root of the mean square.
         gamma: power of the gain.
-        weight_decay: strength of the decay, coupled as in ``torch.optim.Adam``; pass
-            ``decoupled_weight_decay=True`` for AdamW's.
-        options: ``decoupled_weight_decay``, ``correction``, ``gamma_decay``, ``maximize``,
-            ``foreach``, ``fused``, ``capturable``, ``differentiable``, ``state_format`` and
-            ``stochastic_rounding``, as in :class:`sgdf.SGDF`.
+        weight_decay: strength of the decay, coupled as in ``torch.optim.Adam``.
+        decoupled_weight_decay: decay the parameters directly, as AdamW does.
+        options: ``correction``, ``gamma_decay``, ``maximize``, ``foreach``, ``fused``,
+            ``capturable``, ``differentiable``, ``state_format`` and ``stochastic_rounding``, as
+            in :class:`sgdf.SGDF`.
 
     Example:
         >>> import torch, sgdf
@@ -54,6 +54,17 @@ class FilterAdam(FilterOptimizer):
         eps: float = 1e-8,
         gamma: float = 0.5,
         weight_decay: float = 0.0,
+        *,
+        decoupled_weight_decay: bool = False,
         **options: Unpack[FilterOptions],
     ) -> None:
-        super().__init__(params, defaults(lr, betas, eps, gamma, weight_decay, **options))
+        super().__init__(
+            params,
+            lr,
+            betas,
+            eps,
+            gamma,
+            weight_decay,
+            decoupled_weight_decay=decoupled_weight_decay,
+            **options,
+        )

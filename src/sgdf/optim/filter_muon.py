@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from fnmatch import fnmatch
+from fnmatch import fnmatchcase
 from typing import ClassVar, Unpack
 
 from torch import Tensor, nn
@@ -11,9 +11,12 @@ from torch.optim.optimizer import ParamsT
 
 from ..directions import NS_COEFFICIENTS, SHAPE_SCALES
 from .base import Group
-from .filtering import STATE, FilterOptimizer, FilterOptions, defaults
+from .filtering import STATE, FilterOptimizer, FilterOptions
 
-ADAM_NAMES = ("*embed*", "*wte*", "*wpe*", "*head*")
+ADAM_NAMES = (
+    *("*embed*", "*wte*", "*wpe*"),
+    *("head.*", "*.head.*", "lm_head.*", "*.lm_head.*"),  # not "*head*": multihead_attn
+)
 """Matrices that are better left to Adam: rows looked up by a token, and the output layer."""
 
 
@@ -47,6 +50,7 @@ class FilterMuon(FilterOptimizer):
         ns_coefficients: of the iteration's polynomial, as in ``torch.optim.Muon``.
         adjust_lr_fn: how the shape scales an orthogonal step, as in ``torch.optim.Muon``: None
             or ``"original"``, or ``"match_rms_adamw"`` to keep AdamW's learning rate.
+        decoupled_weight_decay: True; anything else is refused.
         options: ``correction``, ``gamma_decay``, ``maximize``, ``foreach``, ``fused``,
             ``capturable``, ``differentiable``, ``state_format`` and ``stochastic_rounding``, as
             in :class:`sgdf.SGDF`. ``fused`` is for the directions other than the orthogonal.
@@ -75,16 +79,26 @@ class FilterMuon(FilterOptimizer):
         ns_steps: int = 5,
         ns_coefficients: tuple[float, float, float] = NS_COEFFICIENTS,
         adjust_lr_fn: str | None = None,
+        decoupled_weight_decay: bool = True,
         **options: Unpack[FilterOptions],
     ) -> None:
-        options.setdefault("decoupled_weight_decay", True)
         own = {
             "ns_steps": ns_steps,
             "ns_coefficients": ns_coefficients,
             "adjust_lr_fn": adjust_lr_fn,
             "direction": None,
         }
-        super().__init__(params, defaults(lr, betas, eps, gamma, weight_decay, **options) | own)
+        super().__init__(
+            params,
+            lr,
+            betas,
+            eps,
+            gamma,
+            weight_decay,
+            own,
+            decoupled_weight_decay=decoupled_weight_decay,
+            **options,
+        )
 
     def _check_options(self, group: Group) -> None:
         super()._check_options(group)
@@ -154,6 +168,9 @@ def muon_groups(
         adam ['hidden.bias']
         >>> optimizer = sgdf.FilterMuon(sgdf.muon_groups(model), lr=0.02, weight_decay=0.1)
     """
+    for names in (adam_names, no_decay_names):
+        if isinstance(names, str):
+            raise TypeError(f"Invalid patterns, expected a list of them: {names!r}")
     adam_names, no_decay_names = tuple(adam_names), tuple(no_decay_names)
     named = [(name, param) for name, param in model.named_parameters() if param.requires_grad]
     for pattern in (*(adam_names if adam_names != ADAM_NAMES else ()), *no_decay_names):
@@ -175,4 +192,4 @@ def muon_groups(
 
 
 def _is_like(name: str, patterns: tuple[str, ...]) -> bool:
-    return any(fnmatch(name, pattern) for pattern in patterns)
+    return any(fnmatchcase(name, pattern) for pattern in patterns)

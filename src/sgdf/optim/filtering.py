@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypedDict
 
 import torch
 from torch import Tensor
+from torch.optim.optimizer import ParamsT
 
 from .. import directions
-from ..filter import check_filter_options, filter_gradient, filter_scalars
+from ..filter import (
+    check_filter_options,
+    estimate_gradient,
+    filter_gradient,
+    filter_scalars,
+)
 from . import foreach as lists
 from . import fused as native
 from .base import BaseOptimizer, Group
@@ -21,7 +28,6 @@ STATE = ("exp_avg", "exp_var")
 class FilterOptions(TypedDict, total=False):
     """The arguments that all of them take by name; ``SGDF`` says what they mean."""
 
-    decoupled_weight_decay: bool
     correction: str
     gamma_decay: float
     maximize: bool
@@ -33,31 +39,18 @@ class FilterOptions(TypedDict, total=False):
     stochastic_rounding: bool
 
 
-def defaults(
-    lr: float | Tensor,
-    betas: tuple[float, float],
-    eps: float,
-    gamma: float,
-    weight_decay: float,
-    *,
-    decoupled_weight_decay: bool = False,
-    correction: str = "paper",
-    gamma_decay: float = 0.0,
-    maximize: bool = False,
-    foreach: bool | None = None,
-    fused: bool | None = None,
-    capturable: bool = False,
-    differentiable: bool = False,
-    state_format: str = "full",
-    stochastic_rounding: bool = False,
-) -> Group:
-    """Return the options as a dict, those not given with the value that all have in common."""
-    return dict(locals())
-
-
 def filter_options(group: Group) -> Group:
     """Return the options of ``group`` that are the filter's."""
     return {name: group[name] for name in ("betas", "eps", "gamma", "gamma_decay", "correction")}
+
+
+def recalled_filter(
+    options: Group, grad: Tensor, step: float, exp_avg: Tensor, exp_var: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return estimate, gain and residual of the step that left this state."""
+    options = dict(options)
+    eps = options.pop("eps")
+    return estimate_gradient(grad, exp_avg, exp_var, filter_scalars(step, **options), eps)
 
 
 class FilterOptimizer(BaseOptimizer):
@@ -65,6 +58,62 @@ class FilterOptimizer(BaseOptimizer):
 
     Each kind in ``_kinds`` is one of ``TURNS``.
     """
+
+    def __init_subclass__(cls) -> None:
+        """Spell ``**options`` out for ``help`` and whoever else asks for the signature."""
+        super().__init_subclass__()
+        if "__signature__" in vars(cls):
+            return
+        signature = inspect.signature(cls.__init__)
+        _, *own = signature.parameters.values()
+        shared = inspect.signature(FilterOptimizer.__init__).parameters.values()
+        named = {p.name: p for p in own if p.kind is not inspect.Parameter.VAR_KEYWORD}
+        if len(named) < len(own):
+            for parameter in shared:
+                if parameter.kind is inspect.Parameter.KEYWORD_ONLY:
+                    named.setdefault(parameter.name, parameter)
+        parameters = list(named.values())
+        cls.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]  # inspect looks for it
+
+    def __init__(
+        self,
+        params: ParamsT,
+        lr: float | Tensor,
+        betas: tuple[float, float],
+        eps: float,
+        gamma: float,
+        weight_decay: float,
+        own: Group | None = None,
+        *,
+        decoupled_weight_decay: bool = False,
+        correction: str = "paper",
+        gamma_decay: float = 0.0,
+        maximize: bool = False,
+        foreach: bool | None = None,
+        fused: bool | None = None,
+        capturable: bool = False,
+        differentiable: bool = False,
+        state_format: str = "full",
+        stochastic_rounding: bool = False,
+    ) -> None:
+        defaults = {
+            "lr": lr,
+            "betas": betas,
+            "eps": eps,
+            "gamma": gamma,
+            "weight_decay": weight_decay,
+            "decoupled_weight_decay": decoupled_weight_decay,
+            "correction": correction,
+            "gamma_decay": gamma_decay,
+            "maximize": maximize,
+            "foreach": foreach,
+            "fused": fused,
+            "capturable": capturable,
+            "differentiable": differentiable,
+            "state_format": state_format,
+            "stochastic_rounding": stochastic_rounding,
+        }
+        super().__init__(params, defaults | (own or {}))
 
     def _check_options(self, group: Group) -> None:
         super()._check_options(group)
@@ -114,6 +163,11 @@ class FilterOptimizer(BaseOptimizer):
             eps=eps,
             **native.common_options(group),
         )
+
+    def _recalled(
+        self, group: Group, grad: Tensor, step: float, *buffers: Tensor
+    ) -> tuple[Tensor, Tensor | None, Tensor]:
+        return recalled_filter(filter_options(group), grad, step, *buffers)
 
 
 class Turn(NamedTuple):

@@ -31,7 +31,7 @@ typedef struct {
     /* Addresses: of the step count in float32, and of tensors of one size. Not every kind
        has all three buffers. */
     uint64_t step, param, exp_avg, exp_var, exp_avg_sq, grad;
-    int64_t size; /* in elements */
+    int64_t size;                  /* in elements */
     int64_t param_type, grad_type; /* a gradient has its parameter's type or the state's */
     int64_t scalars;               /* which of the distinct steps this tensor is at */
 } Tensor;
@@ -43,9 +43,9 @@ typedef struct {
 
 typedef struct {
     double kind;
-    double lr, shrink;   /* shrink: 1 - lr * decay where decay is decoupled, else 1 */
-    double sign, decay;  /* sign: -1 to maximize; decay: of the coupled kind */
-    double beta1, beta2; /* what the old moments weigh */
+    double lr, shrink;       /* shrink: 1 - lr * decay where decay is decoupled, else 1 */
+    double sign, decay;      /* sign: -1 to maximize; decay: of the coupled kind */
+    double beta1, beta2;     /* what the old moments weigh */
     double weight1, weight2; /* what the new gradient weighs: 1 - beta, formed in double */
     double eps;
 } Options;
@@ -55,7 +55,7 @@ typedef struct {
 
 /* power(gain) is K^exponent and direction(estimate) what the parameter moves along; a loop
    of its own for each, so that the usual ones are vectorised. */
-#define FILTER_LOOP(real, power, direction)                                                         \
+#define FILTER_LOOP(real, power, direction)                                              \
     for (int64_t i = 0; i < size; i++) {                                                 \
         real g = sign * grad[i];                                                         \
         if (decay != 0)                                                                  \
@@ -76,6 +76,7 @@ typedef struct {
         exp_var[i] = var;                                                                \
     }
 
+/* 0 for a NaN, as torch.sign has it. */
 #define SIGN_OF_ESTIMATE ((estimate > 0) - (estimate < 0))
 
 #define ADAM_OF_ESTIMATE(root)                                                           \
@@ -83,12 +84,14 @@ typedef struct {
      estimate / FLOORED(root(exp_avg_sq[i]) / root_correction + eps))
 
 #define FILTER_LOOPS(real, root, power, direction)                                       \
-    if (exponent == (real)0.5)                                                           \
-        FILTER_LOOP(real, root(gain), direction)                                         \
-    else if (exponent == 1)                                                              \
-        FILTER_LOOP(real, gain, direction)                                               \
-    else                                                                                 \
-        FILTER_LOOP(real, power(gain, exponent), direction)
+    {                                                                                    \
+        if (exponent == (real)0.5)                                                       \
+            FILTER_LOOP(real, root(gain), direction)                                     \
+        else if (exponent == 1)                                                          \
+            FILTER_LOOP(real, gain, direction)                                           \
+        else                                                                             \
+            FILTER_LOOP(real, power(gain, exponent), direction)                          \
+    }
 
 #define MOMENTUM_LOOP(real)                                                              \
     for (int64_t i = 0; i < size; i++) {                                                 \

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import ClassVar
 
@@ -17,8 +18,8 @@ def _check_momentum(beta: float, u: float | None) -> None:
     if isinstance(beta, Tensor) or not 0.0 <= beta < 1.0:
         raise ValueError(f"Invalid beta value: {beta}")
     # 1 - 0.99 is a little more than 0.01 in floating point.
-    if u is not None and (isinstance(u, Tensor) or not 1.0 - beta <= u * (1.0 + 1e-12)):
-        raise ValueError(f"Invalid u value, below 1 - beta: {u}")
+    if u is not None and (isinstance(u, Tensor) or not 1.0 - beta <= u * (1.0 + 1e-12) < math.inf):
+        raise ValueError(f"Invalid u value, not a number from 1 - beta: {u}")
 
 
 class UnifiedMomentum(BaseOptimizer):
@@ -131,6 +132,16 @@ class UnifiedMomentum(BaseOptimizer):
             eps=0.0,
             **native.common_options(group),
         )
+
+    _recalled_keys: ClassVar = ("step", "exp_avg")
+
+    def _recalled(
+        self, group: Group, grad: Tensor, step: float, *buffers: Tensor
+    ) -> tuple[Tensor, Tensor | None, Tensor]:
+        (momentum,) = buffers
+        # Under a steady gradient the momentum tends to u / (1 - beta) of it.
+        mean = momentum * ((1.0 - group["beta"]) / _weight(group))
+        return momentum, None, grad - mean
 
 
 def _weight(group: Group) -> float:

@@ -9,6 +9,7 @@ is not empty for one that they have initialised.
 from __future__ import annotations
 
 import inspect
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, ClassVar
@@ -20,7 +21,8 @@ from torch.optim import LBFGS, Optimizer, SparseAdam
 from ..filter import check_filter_options, filter_gradient
 from . import checkpoints
 from . import state as storage
-from .base import Group, are_plain, as_real, buckets
+from .base import Group, are_plain, as_real, buckets, check_dense
+from .filtering import recalled_filter
 from .foreach import filter_gradients
 
 _REFUSED: dict[type[Optimizer], str] = {
@@ -39,7 +41,7 @@ _SUBCLASSES: dict[type[Optimizer], type[Optimizer]] = {}
 _COUNT, *_STATE = _KEYS = ("filter_step", "filter_exp_avg", "filter_exp_var")
 
 
-def filter_options(group: Group) -> Group:
+def _filter_options(group: Group) -> Group:
     """Return the arguments of ``filter_gradient`` that the group's options name."""
     return {name.removeprefix("filter_"): group[name] for name in _OPTIONS}
 
@@ -116,26 +118,26 @@ class Filtered(Optimizer):
 
     def __init__(self, *args: Any, **options: Any) -> None:
         own = {name: options.pop(name, default) for name, default in _OPTIONS.items()}
-        check_filter_options(**filter_options(own))
+        check_filter_options(**_filter_options(own))
         super().__init__(*args, **options)
-        if self.defaults.get("differentiable"):
-            raise RuntimeError("filtered optimizers do not support `differentiable`")
         self.defaults.update(own)
         for group in self.param_groups:
             group.update({**own, **group})
-            check_filter_options(**filter_options(group))
+            _check_options(group)
 
-    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
+    def __reduce_ex__(self, protocol: Any) -> str | tuple[Any, ...]:
+        if type(self) is not _SUBCLASSES.get(self._inner):
+            return super().__reduce_ex__(protocol)
         # The class is made at run time: a pickle cannot name it, but can name its inner one.
         return _new, (self._inner,), self.__getstate__()
 
     def add_param_group(self, param_group: Group) -> None:
         """Add a group, as in ``torch.optim``; it may have filter options of its own."""
-        own = {name: self.defaults[name] for name in _OPTIONS if name in self.defaults}
-        if own:  # else the inner constructor is at work, and ours will see to it
-            check_filter_options(**filter_options({**own, **param_group}))
+        is_complete = _OPTIONS.keys() <= self.defaults.keys()
+        if is_complete and isinstance(param_group, dict):  # else our constructor will see to it
+            param_group = {**self.defaults, **param_group}
+            _check_options(param_group)
         super().add_param_group(param_group)
-        self.param_groups[-1].update({**own, **self.param_groups[-1]})
 
     # The step.
 
@@ -157,16 +159,30 @@ class Filtered(Optimizer):
         with self._unscaled_by_hand() as (scale, overflow):
             if overflow:
                 return loss
-            step: Callable[..., Any] = self._inner.step
-            # Once an instance of the inner class has been made, its step calls the hooks, as
-            # ours does.
-            step = getattr(step, "__wrapped__", step) if hasattr(step, "hooked") else step
             with torch.no_grad():
                 estimates = self._estimates(scale)
-            known = None if closure is None else _only_once(loss)
-            with _lent(estimates), self._filter_state_aside():
-                step(self, known, *args, **options)
+            if closure is not None:
+                args = (_only_once(loss), *args)
+            with _lent(estimates), self._filter_state_aside(), self._hooks_aside():
+                _unhooked(self._inner.step)(self, *args, **options)
         return loss
+
+    @contextmanager
+    def _hooks_aside(self) -> Iterator[None]:
+        """Keep hooks from being called by the inner step, too.
+
+        Once an instance of some optimizer class has been made, the step of that class calls
+        the hooks, and the inner step may be or call such a step.
+        """
+        names = ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks")
+        hooks = {name: getattr(self, name) for name in names}
+        for name in names:
+            setattr(self, name, OrderedDict())
+        try:
+            yield
+        finally:
+            for name, own in hooks.items():
+                setattr(self, name, own)
 
     @contextmanager
     def _unscaled_by_hand(self) -> Iterator[tuple[Tensor | None, bool]]:
@@ -191,12 +207,7 @@ class Filtered(Optimizer):
             [(param, param.grad) for param in group["params"] if param.grad is not None]
             for group in self.param_groups
         ]
-        for grad in (grad for pairs in lists for _, grad in pairs):
-            if grad.layout is not torch.strided:
-                raise RuntimeError(
-                    f"{type(self).__name__} does not support sparse gradients, got one of "
-                    f"layout {grad.layout} and shape {tuple(grad.shape)}"
-                )
+        check_dense(self, [grad for pairs in lists for _, grad in pairs])
         estimates: dict[Tensor, Tensor] = {}
         for group, pairs in zip(self.param_groups, lists, strict=True):
             params = [param for param, _ in pairs]
@@ -215,7 +226,7 @@ class Filtered(Optimizer):
         counts: list[float | Tensor] = []
         rows = []
         for param, grad in pairs:
-            state = self.state[param]
+            state = self.state.setdefault(param, {})
             if _COUNT not in state:
                 state.update(storage.new_state(_KEYS, param, group))
             state[_COUNT] += 1
@@ -227,10 +238,10 @@ class Filtered(Optimizer):
             rows.append((real_grad, *moments))
         grads, means, variances = map(list, zip(*rows, strict=True))
         if len(pairs) > 1:
-            estimates = filter_gradients(grads, means, variances, counts, **filter_options(group))
+            estimates = filter_gradients(grads, means, variances, counts, **_filter_options(group))
         else:  # perhaps of a type that foreach kernels do not know
             (grad,), (mean,), (var,), (count,) = grads, means, variances, counts
-            out = filter_gradient(grad, mean, var, count, **filter_options(group))
+            out = filter_gradient(grad, mean, var, count, **_filter_options(group))
             mean.copy_(out.mean)
             var.copy_(out.var)
             estimates = [out.estimate]
@@ -252,7 +263,21 @@ class Filtered(Optimizer):
             yield
         finally:
             for param, state in aside.items():
-                self.state[param].update(state)
+                self.state.setdefault(param, {}).update(state)
+
+    # For those who watch a training, as in BaseOptimizer.
+
+    _recalled_keys = _KEYS
+
+    def _recalled(
+        self, group: Group, grad: Tensor, step: float, *buffers: Tensor
+    ) -> tuple[Tensor, Tensor | None, Tensor]:
+        return recalled_filter(_filter_options(group), grad, step, *buffers)
+
+    def _seen(self, group: Group, grad: Tensor, param: Tensor) -> Tensor:
+        """Return the gradient that was filtered; decay and direction are the inner optimizer's."""
+        scale: Tensor | None = getattr(self, "grad_scale", None)
+        return grad if scale is None else grad / scale.to(grad.device, grad.dtype)
 
     # Checkpoints.
 
@@ -276,9 +301,20 @@ class Filtered(Optimizer):
         completed = []
         for own, group in zip(self.param_groups, incoming, strict=True):
             group = {**{name: own[name] for name in _OPTIONS}, **group}
-            check_filter_options(**filter_options(group))
+            _check_options(group)
             completed.append(group)
         return completed
+
+
+def _check_options(group: Group) -> None:
+    if group.get("differentiable"):
+        raise RuntimeError("filtered optimizers do not support `differentiable`")
+    check_filter_options(**_filter_options(group))
+
+
+def _unhooked(step: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a class's step as it was before torch wrapped it to call hooks."""
+    return getattr(step, "__wrapped__", step) if hasattr(step, "hooked") else step
 
 
 def _new(inner: type[Optimizer]) -> Optimizer:

@@ -7,7 +7,7 @@ from typing import ClassVar
 from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
-from .filtering import STATE, FilterOptimizer, defaults
+from .filtering import STATE, FilterOptimizer
 
 
 class SGDF(FilterOptimizer):
@@ -85,21 +85,19 @@ class SGDF(FilterOptimizer):
     ) -> None:
         super().__init__(
             params,
-            defaults(
-                lr,
-                betas,
-                eps,
-                gamma,
-                weight_decay,
-                decoupled_weight_decay=decoupled_weight_decay,
-                correction=correction,
-                gamma_decay=gamma_decay,
-                maximize=maximize,
-                foreach=foreach,
-                fused=fused,
-                capturable=capturable,
-                differentiable=differentiable,
-                state_format=state_format,
-                stochastic_rounding=stochastic_rounding,
-            ),
+            lr,
+            betas,
+            eps,
+            gamma,
+            weight_decay,
+            decoupled_weight_decay=decoupled_weight_decay,
+            correction=correction,
+            gamma_decay=gamma_decay,
+            maximize=maximize,
+            foreach=foreach,
+            fused=fused,
+            capturable=capturable,
+            differentiable=differentiable,
+            state_format=state_format,
+            stochastic_rounding=stochastic_rounding,
         )

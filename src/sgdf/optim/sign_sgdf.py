@@ -7,7 +7,7 @@ from typing import ClassVar, Unpack
 from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
-from .filtering import STATE, FilterOptimizer, FilterOptions, defaults
+from .filtering import STATE, FilterOptimizer, FilterOptions
 
 
 class SignSGDF(FilterOptimizer):
@@ -25,10 +25,11 @@ class SignSGDF(FilterOptimizer):
         eps: added to the squared residual.
         gamma: power of the gain; 0 is the sign of the gradient as it came.
         weight_decay: strength of the decay. Coupled, the default, it has a say in the sign
-            only; pass ``decoupled_weight_decay=True`` to shrink the parameters.
-        options: ``decoupled_weight_decay``, ``correction``, ``gamma_decay``, ``maximize``,
-            ``foreach``, ``fused``, ``capturable``, ``differentiable``, ``state_format`` and
-            ``stochastic_rounding``, as in :class:`sgdf.SGDF`.
+            only.
+        decoupled_weight_decay: decay the parameters directly, as AdamW does.
+        options: ``correction``, ``gamma_decay``, ``maximize``, ``foreach``, ``fused``,
+            ``capturable``, ``differentiable``, ``state_format`` and ``stochastic_rounding``, as
+            in :class:`sgdf.SGDF`.
 
     Example:
         >>> import torch, sgdf
@@ -50,6 +51,17 @@ class SignSGDF(FilterOptimizer):
         eps: float = 1e-8,
         gamma: float = 1.0,
         weight_decay: float = 0.0,
+        *,
+        decoupled_weight_decay: bool = False,
         **options: Unpack[FilterOptions],
     ) -> None:
-        super().__init__(params, defaults(lr, betas, eps, gamma, weight_decay, **options))
+        super().__init__(
+            params,
+            lr,
+            betas,
+            eps,
+            gamma,
+            weight_decay,
+            decoupled_weight_decay=decoupled_weight_decay,
+            **options,
+        )

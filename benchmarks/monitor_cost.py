@@ -1,0 +1,100 @@
+"""Measure what the monitor costs: a look in relation to the training steps between two looks.
+
+Whole training steps on the CPU: of the digits example's network, the smallest that anyone
+would watch, and of two larger ones. Run it when nothing else runs.
+"""
+
+import statistics
+import sys
+import time
+from pathlib import Path
+
+import torch
+
+import sgdf
+from sgdf.analysis.cost import environment, make_problem
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "examples"))
+from train_digits import digits, network
+
+EVERY, ROUNDS = 50, 40
+
+
+def digits_problem():
+    """Return the digits network's parameters and its forward and backward pass."""
+    model = network()
+    images, labels, _, _ = digits()
+
+    def backward():
+        model.zero_grad()
+        torch.nn.functional.cross_entropy(model(images[:64]), labels[:64]).backward()
+
+    return list(model.parameters()), backward
+
+
+def cost_problem(name):
+    """Return a network of ``sgdf cost`` with 8 images of 64 x 64."""
+    problem = make_problem(name, batch=8, resolution=64)
+    return problem.params, problem.renew
+
+
+def seconds(function):
+    """Return the time that a call takes."""
+    start = time.perf_counter()
+    function()
+    return time.perf_counter() - start
+
+
+def training_steps(optimizer, backward):
+    """Return median times of a training step unwatched, and of one that is looked at."""
+
+    def step():
+        backward()
+        optimizer.step()
+
+    step()  # the native step is built, caches fill
+    times = [], []
+    for _ in range(ROUNDS):
+        times[0].append(seconds(step))
+        with sgdf.monitor.attach(optimizer, every=1):
+            times[1].append(seconds(step))
+    return map(statistics.median, times)
+
+
+def between_looks(optimizer):
+    """Return what a watched step that is not looked at takes more than an unwatched one.
+
+    The optimizer's step alone, many times: hooks that return at once are lost in the noise
+    of a training step.
+    """
+    times = [], []
+    for _ in range(20 * ROUNDS):
+        times[0].append(seconds(optimizer.step))
+        with sgdf.monitor.attach(optimizer, every=10**9) as monitor:
+            monitor._steps = 1  # the first step would be looked at
+            times[1].append(seconds(optimizer.step))
+    unwatched, watched = map(statistics.median, times)
+    return watched - unwatched
+
+
+def main():
+    """Print the figures and whether they keep the bound."""
+    torch.manual_seed(0)
+    print(f"{'':14}{'step':>10}{'a look':>10}{'every 50':>10}{'between looks':>16}")
+    small = digits_problem()
+    problems = {"digits CNN": small}
+    problems |= {name: cost_problem(name) for name in ("resnet18", "densenet121")}
+    hooks = between_looks(sgdf.SGDF(small[0], lr=1e-6))
+    for name, (params, backward) in problems.items():
+        step, watched = training_steps(sgdf.SGDF(params, lr=1e-6), backward)
+        share = (watched - step) / (EVERY * step)
+        print(
+            f"{name:14}{1e3 * step:7.1f} ms{1e3 * (watched - step):7.1f} ms{share:10.2%}"
+            f"{1e6 * hooks:8.1f} µs {hooks / step:.2%}"
+            f"   bound 2 %: {'holds' if share <= 0.02 else 'FAILS'}"
+        )
+    print(", ".join(f"{key} {value}" for key, value in environment().items()))
+
+
+if __name__ == "__main__":
+    main()
