@@ -284,19 +284,19 @@ def _statistics(looks: list[_Look]) -> Statistics:
 def _gain_quantiles(looks: list[_Look]) -> list[float]:
     """Return the least gains that at least such shares of the elements do not exceed."""
     shown = [_thinned(look) for look in looks]
-    gains = torch.cat([gains for gains, _ in shown])
+    gains, order = torch.cat([gains for gains, _ in shown]).sort()
     weights = torch.cat([torch.full_like(gains, weight) for gains, weight in shown])
-    if len(looks) > 1:
-        gains, order = gains.sort()
-        weights = weights[order]
-    shares = weights.double().cumsum(0)
+    shares = weights[order].double().cumsum(0)
     ends = torch.tensor(QUANTILES, dtype=torch.float64) * shares[-1]
     places = torch.searchsorted(shares, ends).clamp_max(len(gains) - 1)
     return gains[places].tolist()
 
 
 def _thinned(look: _Look) -> tuple[Tensor, float]:
-    """Return some of a parameter's gains and what each stands for: sorting all takes too long."""
+    """Return some of a parameter's gains and what each stands for.
+
+    To sort them all, of hundreds of parameters, takes longer than everything else.
+    """
     assert look.gains is not None
     stride = max(1, len(look.gains) // 512)
     some = look.gains[stride // 2 :: stride]
