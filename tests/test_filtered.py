@@ -22,8 +22,10 @@ import sgdf
 from cases import Quadratic, assert_equal, snapshot, train
 from reference import ReferenceSGDF
 
-# As it is before any test builds one.
-unhooked_sgd_step = getattr(torch.optim.SGD.step, "__wrapped__", torch.optim.SGD.step)
+# Without the hooks that torch wraps around it once a test has built one.
+unhooked_sgd_step = torch.optim.SGD.step
+if hasattr(unhooked_sgd_step, "hooked"):
+    unhooked_sgd_step = unhooked_sgd_step.__wrapped__
 KEYS = {"filter_step", "filter_exp_avg", "filter_exp_var"}
 
 # The table: every optimizer of torch.optim, and of pytorch-optimizer where it is installed.
