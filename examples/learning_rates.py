@@ -84,7 +84,7 @@ def curve(runs, name, quantity):
 def table(runs):
     """Return the best learning rates by validation error as a Markdown table."""
     lines = [
-        "| optimizer | best lr | validation error there (%) | lr within 1 point of it |",
+        "| optimizer | best lr | validation error there (%) | lr within 1.5 points of it |",
         "|---|---|---|---|",
     ]
     for name in OPTIMIZERS:
@@ -92,7 +92,7 @@ def table(runs):
         means = [statistics.fmean(values) for values in errors]
         losses = [statistics.fmean(values) for values in curve(runs, name, "loss")[1]]
         best = min(range(len(rates)), key=lambda index: (round(means[index], 2), losses[index]))
-        near = [lr for lr, mean in zip(rates, means, strict=True) if mean <= means[best] + 1]
+        near = [lr for lr, mean in zip(rates, means, strict=True) if mean <= means[best] + 1.5]
         lines.append(
             f"| {name} | {rates[best]:g} | {means[best]:.2f} "
             f"± {statistics.stdev(errors[best]):.2f} | {min(near):g} to {max(near):g} |"

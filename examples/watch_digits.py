@@ -16,8 +16,8 @@ import sgdf
 
 SITUATIONS = {
     "lr 0.5, batch 64": {},
-    "batch 4": {"batch_size": 4, "epochs": 3},
-    "batch 1,400: all of it": {"batch_size": 1400, "epochs": 150},
+    "batch 4, 3 epochs": {"batch_size": 4, "epochs": 3},
+    "batch 1,400, 150 epochs": {"batch_size": 1400, "epochs": 150},
     "lr 0.005": {"lr": 0.005},
     "lr 3": {"lr": 3.0},
     "gamma 1": {"gamma": 1.0},
@@ -42,7 +42,7 @@ def watch(seed, lr=0.5, batch_size=64, epochs=20, **options):
     optimizer = sgdf.SGDF(model.parameters(), lr=lr, **options)
     monitor = sgdf.monitor.attach(optimizer, every=5)
     looks = []
-    optimizer.register_step_post_hook(lambda *_: looks.append(dict(monitor.latest["total"])))
+    optimizer.register_step_post_hook(lambda *_: looks.append(monitor.latest.get("total")))
     for loss, accuracy in train(model, optimizer, epochs, batch_size=batch_size):
         result = {"training loss": loss, "test accuracy": accuracy}
     half = looks[len(looks) // 2 :]

@@ -226,9 +226,9 @@ CASES = [
             ({"beta": 1.0}, "beta value: 1.0"),
             ({"beta": -0.1}, "beta value: -0.1"),
             ({"beta": float("nan")}, "beta value: nan"),
-            ({"beta": 0.9, "u": 0.05}, "from 1 - beta: 0.05"),
-            ({"u": float("nan")}, "from 1 - beta: nan"),
-            ({"u": float("inf")}, "from 1 - beta: inf"),
+            ({"beta": 0.9, "u": 0.05}, "at least 1 - beta = 0.1: 0.05"),
+            ({"u": float("nan")}, "1 - beta = 0.1: nan"),
+            ({"u": float("inf")}, "1 - beta = 0.1: inf"),
         ],
     ),
 ]

@@ -215,6 +215,26 @@ def test_zero_learning_rates():
     assert group["lr"] * group["weight_decay"] == pytest.approx(0.001 * 0.01)
 
 
+def test_a_schedule_goes_on_from_its_epoch():
+    def factor(epoch):
+        return 0.9**epoch
+
+    param = torch.nn.Parameter(torch.ones(2))
+    param.grad = torch.ones(2)
+    sgd = SGD([param], lr=0.1, momentum=0.9)
+    schedule = torch.optim.lr_scheduler.LambdaLR(sgd, factor)
+    for _ in range(4):
+        sgd.step()
+        schedule.step()
+    optimizer = sgdf.take_over(sgd)
+    assert optimizer.param_groups[0]["lr"] == pytest.approx(0.9**4)
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, factor, schedule.last_epoch - 1)
+    assert optimizer.param_groups[0]["lr"] == pytest.approx(0.9**4)
+    optimizer.step()
+    schedule.step()
+    assert optimizer.param_groups[0]["lr"] == pytest.approx(0.9**5)
+
+
 def test_a_first_step_that_overflowed_leaves_nothing_to_take_over():
     param = torch.nn.Parameter(torch.ones(2))
     adam = Adam([param], lr=0.001, fused=True)

@@ -265,6 +265,7 @@ class Language(torch.nn.Module):
         self.conv = torch.nn.Conv1d(4, 4, 3)
         self.norm = torch.nn.LayerNorm(4)
         self.position = torch.nn.Parameter(torch.zeros(3, 4))
+        self.token = torch.nn.Parameter(torch.zeros(1, 3, 4))
         self.frozen = torch.nn.Parameter(torch.zeros(3, 4), requires_grad=False)
         self.head = torch.nn.Linear(4, 10)
 
@@ -274,7 +275,7 @@ def test_attention_is_no_output_layer():
     orthogonal = [name for name, _ in groups[0]["params"]]
     assert {"multihead_attn.in_proj_weight", "linear1.weight"} <= set(orthogonal)
     assert len(groups) == 2
-    with pytest.raises(TypeError, match=r"expected a list of them: '\*linear\*'"):
+    with pytest.raises(TypeError, match=r"expected a list of patterns: '\*linear\*'"):
         sgdf.muon_groups(Language(), adam_names="*linear*")
 
 
@@ -328,25 +329,32 @@ def names(groups):
 
 
 def test_muon_groups_sort_by_shape_and_name():
-    groups = sgdf.muon_groups(Language(), adam_lr=3e-4, no_decay_names=["position"])
+    groups = sgdf.muon_groups(
+        Language(), adam_lr=3e-4, adam_weight_decay=0.01, no_decay_names=["position"]
+    )
     assert names(groups) == [
         ["conv.weight"],
-        ["embed.weight", "head.weight"],
+        ["token", "embed.weight", "head.weight"],
         ["position", "conv.bias", "norm.weight", "norm.bias", "head.bias"],
     ]
     assert [group["direction"] for group in groups] == ["orthogonal", "adam", "adam"]
     optimizer = sgdf.FilterMuon(groups, lr=0.02, weight_decay=0.1)
     options = [(group["lr"], group["weight_decay"]) for group in optimizer.param_groups]
-    assert options == [(0.02, 0.1), (3e-4, 0.1), (3e-4, 0.0)]
+    assert options == [(0.02, 0.1), (3e-4, 0.01), (3e-4, 0.0)]
     assert optimizer.param_groups[0]["param_names"] == ["conv.weight"]
 
 
 def test_muon_groups_take_other_patterns():
     groups = sgdf.muon_groups(Language(), adam_lr=None, adam_names=["*conv*"])
-    assert names(groups)[:2] == [["position", "embed.weight", "head.weight"], ["conv.weight"]]
+    assert names(groups)[:2] == [
+        ["position", "head.weight"],
+        ["token", "embed.weight", "conv.weight"],
+    ]
     assert all("lr" not in group for group in groups)
     assert names(sgdf.muon_groups(torch.nn.Linear(2, 2, bias=False))) == [["weight"]]
-    with pytest.raises(ValueError, match=r"'\*attention\*'"):
-        sgdf.muon_groups(Language(), adam_names=["*attention*"])
-    with pytest.raises(ValueError, match=r"'biases'"):
+    with pytest.raises(ValueError, match=r"adam_names: no parameter .* '\*attention\*'.*position"):
+        sgdf.muon_groups(Language(), adam_names=["*wte*", "*attention*"])
+    with pytest.raises(ValueError, match=r"no_decay_names: .*'biases'"):
         sgdf.muon_groups(Language(), no_decay_names=["biases"])
+    with pytest.raises(TypeError, match="got list"):
+        sgdf.muon_groups([])

@@ -46,10 +46,10 @@ def attach(
 ) -> Monitor:
     """Watch an optimizer from its next step on.
 
-    The first step is looked at, and each ``every``-th after it. What was found then is in
-    ``monitor.latest``, a dict with the number of the ``step`` since ``attach``, statistics of
-    all parameters together as ``total``, and those of each as ``params``, by name where the
-    optimizer was given named parameters:
+    Each ``every``-th step is looked at. What was found then is in ``monitor.latest``: empty before
+    the first of them, then a dict with the number of the ``step`` since ``attach``, statistics
+    of all parameters together as ``total``, and those of each as ``params``, by name where the
+    optimizer was given named parameters and as ``group0.param0`` where not:
 
     - ``gain_mean``, ``gain_q05``, ``gain_q25``, ``gain_q50``, ``gain_q75``, ``gain_q95``: the
       gain K before its power is taken, from 0 (the running mean counts) to 1 (the gradient
@@ -75,7 +75,7 @@ def attach(
         >>> import torch, sgdf
         >>> weight = torch.nn.Parameter(torch.ones(3))
         >>> optimizer = sgdf.SGDF([("weight", weight)], lr=0.1)
-        >>> monitor = sgdf.monitor.attach(optimizer, every=10)
+        >>> monitor = sgdf.monitor.attach(optimizer, every=1)
         >>> weight.grad = torch.ones(3)
         >>> optimizer.step()
         >>> round(monitor.latest["params"]["weight"]["update_ratio"], 4)
@@ -118,7 +118,13 @@ class Monitor:
         if not isinstance(every, int) or every < 1:
             raise ValueError(f"Invalid every, expected a whole number from 1: {every}")
         if max_elements is not None and (not isinstance(max_elements, int) or max_elements < 1):
-            raise ValueError(f"Invalid max_elements, expected a whole number: {max_elements}")
+            raise ValueError(
+                f"Invalid max_elements, expected a whole number from 1: {max_elements}"
+            )
+        if writer is not None and not all(
+            hasattr(writer, name) for name in ("add_scalar", "add_histogram")
+        ):
+            raise TypeError(f"writer is no SummaryWriter: {writer!r}")
         self.latest: dict[str, Any] = {}
         """The latest statistics; empty before the first."""
         self._every, self._writer, self._max_elements = every, writer, max_elements
@@ -154,7 +160,7 @@ class Monitor:
     @torch.no_grad()
     def _remember(self, optimizer: Any, *_: object) -> None:
         """Before a step that is to be looked at: note where the parameters are."""
-        if self._steps % self._every == 0:
+        if (self._steps + 1) % self._every == 0:
             for group in optimizer.param_groups:
                 for param in group["params"]:
                     self._before[param] = self._elements(param).clone()

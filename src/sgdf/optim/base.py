@@ -386,7 +386,8 @@ def check_dense(optimizer: Optimizer, grads: list[Tensor]) -> None:
         (grad, *_) = (grad for grad in grads if grad.layout is not torch.strided)
         raise RuntimeError(
             f"{type(optimizer).__name__} does not support sparse gradients, got one of "
-            f"layout {grad.layout} and shape {tuple(grad.shape)}"
+            f"layout {grad.layout} and shape {tuple(grad.shape)}; an Embedding makes dense ones "
+            "with sparse=False"
         )
 
 

@@ -72,7 +72,10 @@ def load(
 def _check(entry: Any, keys: Keys, index: Any, param: Tensor) -> None:
     for position, key in enumerate(keys):
         if not isinstance(entry, dict) or key not in entry:
-            fault: str | None = "is missing; is it another optimizer's?"
+            fault: str | None = (
+                "is missing; is it another optimizer's? sgdf.take_over goes on from SGD, Adam and "
+                "AdamW, a class from sgdf.filtered loads the checkpoints of its inner one"
+            )
         elif position == 0:
             fault = storage.count_fault(entry[key])
         else:

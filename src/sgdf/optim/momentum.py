@@ -19,7 +19,7 @@ def _check_momentum(beta: float, u: float | None) -> None:
         raise ValueError(f"Invalid beta value: {beta}")
     # 1 - 0.99 is a little more than 0.01 in floating point.
     if u is not None and (isinstance(u, Tensor) or not 1.0 - beta <= u * (1.0 + 1e-12) < math.inf):
-        raise ValueError(f"Invalid u value, not a number from 1 - beta: {u}")
+        raise ValueError(f"Invalid u value, expected at least 1 - beta = {1.0 - beta:g}: {u}")
 
 
 class UnifiedMomentum(BaseOptimizer):

@@ -22,7 +22,7 @@ from ..filter import check_filter_options, filter_gradient
 from . import checkpoints
 from . import state as storage
 from .base import Group, are_plain, as_real, buckets, check_dense
-from .filtering import recalled_filter
+from .filtering import FilterOptimizer, recalled_filter
 from .foreach import filter_gradients
 
 _REFUSED: dict[type[Optimizer], str] = {
@@ -74,9 +74,10 @@ def filtered(optimizer_class: type[Optimizer]) -> type[Optimizer]:
         ['filter_exp_avg', 'filter_exp_var', 'filter_step', 'square_avg', 'step']
     """
     if not isinstance(optimizer_class, type) or not issubclass(optimizer_class, Optimizer):
-        raise TypeError(f"filtered takes a class of optimizers, got {optimizer_class!r}")
-    if issubclass(optimizer_class, Filtered):
-        raise TypeError(f"{optimizer_class.__name__} is filtered already")
+        kind = type(optimizer_class).__name__
+        raise TypeError(f"filtered takes a class of optimizers, got {kind}: filtered(Adam)(params)")
+    if issubclass(optimizer_class, (Filtered, FilterOptimizer)):
+        raise TypeError(f"{optimizer_class.__name__} filters its gradients already")
     reasons = [reason for base, reason in _REFUSED.items() if issubclass(optimizer_class, base)]
     if {"optimizer", "base_optimizer"} & inspect.signature(optimizer_class).parameters.keys():
         reasons.append("it wraps another optimizer; filter that one")

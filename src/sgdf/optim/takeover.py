@@ -72,7 +72,8 @@ def take_over(running: Optimizer, lr: float | Tensor | None = None, **options: A
     groups = [
         _taken_over(group, scale, isinstance(lr, Tensor), options) for group in running.param_groups
     ]
-    defaults = {name: value for name, value in groups[0].items() if not name.startswith("param")}
+    of_groups = ("params", "param_names", "initial_lr")
+    defaults = {name: value for name, value in groups[0].items() if name not in of_groups}
     optimizer = SGDF(groups, **defaults)
     for old, new in zip(running.param_groups, optimizer.param_groups, strict=True):
         for param in old["params"]:
@@ -112,6 +113,8 @@ def _taken_over(group: Group, scale: float, as_tensor: bool, options: Group) -> 
     lr = _lr(group) * factor
     taken = {name: group[name] for name in _SHARED if name in group}
     taken["lr"] = torch.tensor(lr) if as_tensor or isinstance(group["lr"], Tensor) else lr
+    if "initial_lr" in group:  # which schedulers that go on from some epoch ask for
+        taken["initial_lr"] = float(group["initial_lr"]) * factor
     if "betas" in group:
         taken["betas"] = group["betas"]
     elif group["momentum"]:
