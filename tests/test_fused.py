@@ -459,6 +459,22 @@ def test_modes_that_watch_the_kernels_are_given_way_to():
     assert torch.equal(data.grad, torch.ones(3))
 
 
+def test_without_torchs_guards_foreach_serves(monkeypatch):
+    """They are private to torch, and may go in another version."""
+    monkeypatch.setattr(fused, "_tensor_guards", lambda: None)
+    fused._library.cache_clear()
+    try:
+        assert "does not have the guards" in fused.fault()
+        param = torch.nn.Parameter(torch.ones(2))
+        param.grad = torch.ones(2)
+        optimizer = sgdf.SGDF([param], lr=0.5)
+        optimizer.step()
+        assert param.tolist() == [0.5, 0.5]
+        assert not takes_native_step(optimizer)
+    finally:
+        fused._library.cache_clear()
+
+
 # Groups.
 
 

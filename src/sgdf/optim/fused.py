@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch._C._dynamo.guards import TensorGuards
 from torch.autograd.graph import increment_version
 from torch.optim.optimizer import _foreach_supported_types
 
@@ -42,8 +41,19 @@ PLAIN_TYPES = frozenset(_foreach_supported_types)
 _STATE_DTYPES = {dtype: buffer_dtype(torch.empty(0, dtype=dtype)) for dtype in _CODES}
 
 
+def _tensor_guards() -> Any:
+    """Return torch's check of many tensors at once, or None: it is not a public interface."""
+    try:
+        from torch._C._dynamo.guards import TensorGuards
+    except ImportError:
+        return None
+    return TensorGuards
+
+
 @functools.cache
 def _library() -> ctypes.CDLL | OSError:
+    if _tensor_guards() is None:
+        return OSError(f"torch {torch.__version__} does not have the guards that it needs")
     try:
         library = native.load(Path(__file__).with_name("fused.c"))
     except OSError as error:
@@ -135,7 +145,7 @@ class Table:
         self._owned = list(chain(*owned))
         # The compiler's guards look at all tensors in one call: is each still of its type,
         # dtype, device, shape and strides, and neither more nor less conjugated or negated?
-        self._guards = TensorGuards(
+        self._guards = _tensor_guards()(
             *self._owned, *grads, dynamic_dims_sizes=None, dynamic_dims_strides=None
         )
         self._rows = rows
