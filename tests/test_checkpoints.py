@@ -54,7 +54,7 @@ def test_state_dict_has_torchs_shape(case):
     train(optimizer, problem, 2)
     state_dict = optimizer.state_dict()
     assert set(state_dict) == {"state", "param_groups"}
-    assert sorted(state_dict["state"]) == state_dict["param_groups"][0]["params"] == [0, 1, 2, 3]
+    assert list(state_dict["state"]) == state_dict["param_groups"][0]["params"] == [0, 1, 2, 3]
     for index, entry in state_dict["state"].items():
         assert list(entry) == ["step", *case.buffers_of(problem.params[index])]
         assert entry["step"].dtype == torch.float32
@@ -103,7 +103,7 @@ def test_loading_asks_the_users_hooks_first_and_last(case):
 
     optimizer.register_load_state_dict_pre_hook(halve)
     optimizer.register_load_state_dict_post_hook(
-        lambda opt: seen.extend(opt.state[param][key].clone() for param in problem.params)
+        lambda opt: seen.extend(entry[key].clone() for entry in opt.state.values())
     )
     optimizer.load_state_dict(saved)
     assert len(seen) == 4

@@ -1,4 +1,8 @@
-"""``filtered``: any optimizer on the filtered gradient, and the traps on the way there."""
+"""``filtered``: any optimizer on the filtered gradient, and the traps on the way there.
+
+Each trap needs an inner optimizer that sets it, and the table of those that must work stands
+here too: hence the length.
+"""
 
 import copy
 import importlib.util

@@ -198,11 +198,14 @@ class BaseOptimizer(Optimizer):
         """Fill the lists with the parameters of a kind that have a gradient, and their state."""
         is_mixed = len(self._kinds_in(group)) > 1
         for param in group["params"]:
-            if (grad := param.grad) is not None and (
-                not is_mixed or self._kind_of(group, param) == kind
-            ):
-                params.append(param)
-                grads.append(grad)
+            if (grad := param.grad) is None:
+                continue
+            if is_mixed:
+                self.state.setdefault(param, {})  # entries in the order of parameters, not of kinds
+                if self._kind_of(group, param) != kind:
+                    continue
+            params.append(param)
+            grads.append(grad)
         states = [self.state[param] for param in params]
         for param, state in zip(params, states, strict=True) if not all(states) else ():
             if not state:
