@@ -36,7 +36,7 @@ def test_every_argument_is_documented(name):
 
 
 def test_public_names_are_all_there_is():
-    public = {name for name, value in vars(sgdf).items() if not name.startswith("_")}
+    public = {name for name in dir(sgdf) if not name.startswith("_")}
     modules = {name for name in public if inspect.ismodule(getattr(sgdf, name))} - set(NAMES)
     assert public - modules == set(NAMES)
 

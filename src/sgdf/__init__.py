@@ -1,14 +1,18 @@
 """SGDF: stochastic gradient descent on a filtered gradient, and the filter for everyone."""
 
-from . import monitor
-from .filter import FilterOutput, filter_gradient
-from .optim.filter_adam import FilterAdam
-from .optim.filter_muon import FilterMuon, muon_groups
-from .optim.momentum import UnifiedMomentum
-from .optim.plugin import filtered
-from .optim.sgdf import SGDF
-from .optim.sign_sgdf import SignSGDF
-from .optim.takeover import take_over
+import importlib
+import typing
+
+if typing.TYPE_CHECKING:
+    from . import monitor
+    from .filter import FilterOutput, filter_gradient
+    from .optim.filter_adam import FilterAdam
+    from .optim.filter_muon import FilterMuon, muon_groups
+    from .optim.momentum import UnifiedMomentum
+    from .optim.plugin import filtered
+    from .optim.sgdf import SGDF
+    from .optim.sign_sgdf import SignSGDF
+    from .optim.takeover import take_over
 
 __all__ = [
     "SGDF",
@@ -25,3 +29,32 @@ __all__ = [
     "take_over",
 ]
 __version__ = "0.1.0"
+
+# Where each name is defined. It is fetched when first asked for: importing torch takes more
+# than a second, which `sgdf --help` need not wait for.
+_HOMES = {
+    "SGDF": "optim.sgdf",
+    "FilterAdam": "optim.filter_adam",
+    "FilterMuon": "optim.filter_muon",
+    "FilterOutput": "filter",
+    "SignSGDF": "optim.sign_sgdf",
+    "UnifiedMomentum": "optim.momentum",
+    "filter_gradient": "filter",
+    "filtered": "optim.plugin",
+    "monitor": "monitor",
+    "muon_groups": "optim.filter_muon",
+    "take_over": "optim.takeover",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    home = importlib.import_module(f".{_HOMES[name]}", __name__)
+    value = home if name == "monitor" else getattr(home, name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
