@@ -17,6 +17,7 @@ from sgdf.analysis.cost import BASELINE, LIMIT, MEMORY_ALONE
 from sgdf.analysis.cost_report import Report, draw
 from sgdf.analysis.operations import _units, count_operations, operation_table
 from sgdf.cli import app
+from sgdf.environment import environment
 
 # Tensors and elements of the published ImageNet forms.
 SIZES = {
@@ -164,7 +165,7 @@ def test_without_native_code_the_rest_is_measured(monkeypatch):
     assert ("SGDF", "foreach") in names
     assert not names & {("SGDF", "fused"), LIMIT, MEMORY_ALONE}
     assert all(c.to_limit is None for c in found.costs)
-    assert cost.environment()["native step"] == "no C compiler"
+    assert environment()["native step"] == "no C compiler"
 
 
 def test_whole_steps_stand_beside_the_published_hours(result):
@@ -191,7 +192,7 @@ def test_ratios_are_taken_round_by_round():
 
 def test_chart(result, tmp_path):
     path = tmp_path / "new" / "chart.png"
-    draw(Report(cost.environment(), 3, [result, result], operation_table()), path)
+    draw(Report(environment(), 3, [result, result], operation_table()), path)
     assert path.read_bytes().startswith(b"\x89PNG")
 
 

@@ -7,17 +7,12 @@ gives ratios that the machine's other business spoils little.
 from __future__ import annotations
 
 import importlib.util
-import os
-import platform
 import random
 import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import partial
-from importlib import metadata
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -25,7 +20,7 @@ from torch import Tensor, nn
 from torch.autograd.profiler import profile
 from torch.optim import Optimizer
 
-from .. import SGDF, __version__
+from .. import SGDF
 from ..optim import fused
 from .networks import CLASSES, NETWORKS, gpt2_shapes
 
@@ -340,28 +335,3 @@ def whole_steps(result: Result) -> list[dict[str, Any]]:
                 }
             )
     return rows
-
-
-def environment() -> dict[str, str]:
-    """Return the machine, versions and date that a figure needs beside it."""
-    libraries = ("torch", "pytorch_optimizer")
-    return {
-        "date": datetime.now(UTC).date().isoformat(),
-        "cpu": _cpu_name(),
-        "cores": str(os.cpu_count()),
-        "threads": str(torch.get_num_threads()),
-        "system": platform.system(),
-        "python": platform.python_version(),
-        "sgdf": __version__,
-        **{name: metadata.version(name) for name in libraries if importlib.util.find_spec(name)},
-        "native step": fused.fault() or "built",
-    }
-
-
-def _cpu_name() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        lines = []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor() or platform.machine()
