@@ -31,12 +31,29 @@ import sys
 import torch
 before = set(sys.modules)
 import sgdf
+for name in sgdf.__all__:
+    getattr(sgdf, name)
 names = {name.partition(".")[0] for name in set(sys.modules) - before}
 print(*sorted(names - set(sys.stdlib_module_names)))
 """
     result = python("-c", program)
     assert result.returncode == 0, result.stderr
     assert result.stdout.split() == ["sgdf"]
+
+
+def test_names_are_fetched_when_asked_for():
+    program = """
+import sys
+import sgdf
+assert "torch" not in sys.modules
+from sgdf import SGDF, monitor
+assert SGDF is sgdf.SGDF is sys.modules["sgdf.optim.sgdf"].SGDF
+assert monitor is sys.modules["sgdf.monitor"]
+assert set(sgdf.__all__) <= set(dir(sgdf))
+sgdf.nonsense
+"""
+    result = python("-c", program)
+    assert result.stderr.endswith("AttributeError: module 'sgdf' has no attribute 'nonsense'\n")
 
 
 def test_core_needs_torch_and_numpy_only():
@@ -54,10 +71,10 @@ def test_wheel_is_complete_and_importable(tmp_path):
     names = zipfile.ZipFile(wheel).namelist()
     sources = {
         str(path.relative_to(ROOT / "src"))
-        for pattern in ("*.py", "*.c", "py.typed")
+        for pattern in ("*.py", "*.c", "*.toml", "py.typed")
         for path in (ROOT / "src").rglob(pattern)
     }
-    assert {"sgdf/optim/fused.c", "sgdf/py.typed"} <= sources
+    assert {"sgdf/optim/fused.c", "sgdf/py.typed", "sgdf/experiments/digits.toml"} <= sources
     assert sources == {n for n in names if ".dist-info/" not in n}
     assert any(name.endswith("/LICENSE") for name in names)
 

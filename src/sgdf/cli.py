@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import tomllib
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 try:
     import typer
@@ -17,6 +20,9 @@ except ModuleNotFoundError as missing:
     ) from None
 
 import sgdf
+
+if TYPE_CHECKING:
+    from .bench.launch import Plan
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -123,9 +129,10 @@ def cost(
     os.environ.setdefault("KINETO_LOG_LEVEL", "6")
     import torch
 
-    from .analysis.cost import environment, make_problem, measure
+    from .analysis.cost import make_problem, measure
     from .analysis.cost_report import Report, draw
     from .analysis.operations import operation_table
+    from .environment import environment
 
     if threads:
         torch.set_num_threads(threads)
@@ -156,3 +163,236 @@ def cost(
         draw(report, plot)
     for path in filter(None, (json_file, plot)):
         console.print(f"wrote {path}", highlight=False)
+
+
+def _setting(text: str) -> tuple[str, Any]:
+    """Parse KEY=VALUE; what is no value of TOML's is a string."""
+    key, equals, value = text.partition("=")
+    if not equals or not key.strip():
+        raise typer.BadParameter(f"{text!r} is not KEY=VALUE, as in train.epochs=5")
+    try:
+        return key.strip(), tomllib.loads(f"value = {value}")["value"]
+    except tomllib.TOMLDecodeError:
+        return key.strip(), value.strip()
+
+
+def _settings(texts: list[str] | None) -> list[str] | None:
+    for text in texts or ():
+        _setting(text)
+    return texts
+
+
+Where = Annotated[
+    Path | None,
+    typer.Option(
+        "--out", "-o", help="Folder that keeps the runs; results/NAME of the experiment if absent."
+    ),
+]
+
+
+@app.command()
+def run(
+    experiment: Annotated[
+        str, typer.Argument(help="A bundled experiment (see sgdf experiments), or a TOML file.")
+    ],
+    out: Where = None,
+    workers: Annotated[
+        int, typer.Option("--workers", "-w", min=1, help="Processes that share the runs.")
+    ] = 1,
+    threads: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Threads of each run; the spec's, or else the machine's over the workers."
+        ),
+    ] = None,
+    device: Annotated[
+        str | None, typer.Option(help="cpu, cuda, mps, …; the accelerator, if there is one.")
+    ] = None,
+    precision: Annotated[
+        str | None, typer.Option(help="float32, or bfloat16 or float16 for automatic mixed.")
+    ] = None,
+    compiled: Annotated[
+        bool, typer.Option("--compile", help="Compile the networks with torch.compile.")
+    ] = False,
+    changes: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            callback=_settings,
+            help="Set a value of the spec, as in --set train.epochs=5 or --set 'seed=[0, 1]'. "
+            "Can be given several times.",
+        ),
+    ] = None,
+    retry: Annotated[bool, typer.Option("--retry", help="Try failed runs again.")] = False,
+    dry_run: Annotated[
+        bool,
+        typer.Option("--dry-run", help="Show the runs and an estimate of time; train nothing."),
+    ] = False,
+    checkpoint_every: Annotated[
+        float, typer.Option(min=0.0, metavar="SECONDS", help="Time between checkpoints.")
+    ] = 60.0,
+) -> None:
+    """Do the runs of an experiment, each where it was left.
+
+    Finished runs are not done again. Interrupt it with Ctrl-C, or kill it: the same command
+    goes on from the last checkpoints. The same command in another terminal, or on another
+    machine with the same disk, takes its share of the runs.
+
+    The thread count belongs to what a run is: with another one, its numbers may differ in
+    their last digits, and so it is another run.
+    """
+    import torch
+
+    from .bench import show
+    from .bench.attempt import outdated
+    from .bench.estimate import estimate
+    from .bench.files import StoreError
+    from .bench.labels import labels
+    from .bench.launch import Plan, Workers, stopping, work
+    from .bench.objects import SpecError
+    from .bench.processes import Processes
+    from .bench.progress import display
+    from .bench.spec import load, settled
+    from .bench.store import Store
+
+    console = Console()
+    settings = dict(map(_setting, changes or ()))
+    options = {"threads": threads, "device": device, "precision": precision, "compile": compiled}
+    settings.update({f"train.{key}": value for key, value in options.items() if value})
+    processes = Processes()
+    try:
+        if processes.count > 1 and workers > 1:
+            raise SpecError("--workers: must be 1 under torchrun")
+        share = max(1, torch.get_num_threads() // workers)
+        found = settled(load(experiment, settings), share, processes.count)
+    except SpecError as error:
+        raise _refused(error) from error
+
+    place = out or Path("results") / found.name
+    store = Store(place)
+    tables = show.plan_tables(found.runs)
+    states = {run.key: store.folder(run).state() for run in found.runs}
+    done = sum(state.over for state in states.values())
+    if dry_run:
+        console.print(show.grid_table(states, tables))
+        left = [run for run in found.runs if not states[run.key].over]
+        times = estimate(left, store)
+        console.print(
+            f"{done} of {len(found.runs)} runs are done in {place}; the others will take about "
+            f"{show.duration(sum(times.values()) / workers)} with {workers} "
+            f"worker{'s' if workers > 1 else ''}.",
+            highlight=False,
+        )
+        return
+
+    stale = [run for run in found.runs if states[run.key].over and outdated(run, store.folder(run))]
+    plan = Plan(found.runs, place, found.folder, checkpoint_every)
+    try:
+        plan.prepare(retry)
+        if processes.rank == 0:
+            console.print(f"{len(found.runs)} runs, {done} done, in {place}", highlight=False)
+            if stale:
+                console.print(
+                    f"{len(stale)} of those were made with other versions of their task or "
+                    "optimizer's source; --out another folder compares like with like."
+                )
+        names = labels(tables)
+        with stopping() as stop, display(console, names, len(found.runs), done) as screen:
+            if workers > 1:
+                Workers(plan, workers, screen).work(stop)
+            else:
+                work(plan, screen, stop)
+    except StoreError as error:
+        raise _refused(error) from error
+    if processes.rank == 0:
+        _conclude(console, plan, stop.is_set(), experiment)
+
+
+def _refused(error: Exception) -> typer.Exit:
+    Console(stderr=True).print(
+        f"sgdf: {error}", style="red", markup=False, highlight=False, soft_wrap=True
+    )
+    return typer.Exit(2)
+
+
+def _conclude(console: Console, plan: Plan, stopped: bool, experiment: str) -> None:
+    """Say how it ended, and leave with an exit code that says so too."""
+    from .bench.store import State, Store
+
+    states = Counter(Store(plan.store).folder(run).state() for run in plan.runs)
+    counts = ", ".join(f"{states[state]} {state.value}" for state in State if states[state])
+    console.print(f"{counts}. sgdf status {plan.store} shows more.", highlight=False)
+    if stopped:
+        console.print("Stopped; the same command goes on from here.")
+        raise typer.Exit(130)
+    if states[State.RUNNING] == 0 and any(not state.over for state in states):
+        raise typer.Exit(1)
+
+
+@app.command()
+def status(
+    place: Annotated[
+        Path, typer.Argument(help="A folder of runs, or one of such folders, or an experiment.")
+    ] = Path("results"),
+) -> None:
+    """Show how far the runs in a folder are, and what went wrong."""
+    from .bench.show import store_report
+    from .bench.store import Store
+
+    console = Console()
+    named = Path("results") / place.name.removesuffix(".toml")
+    places = [path for path in (place, named) if (path / "runs").is_dir()][:1]
+    places = places or sorted(path.parent for path in place.glob("*/runs"))
+    if not places:
+        raise _refused(ValueError(f"{place}: no runs there; sgdf run makes them in results/NAME"))
+    for path in places:
+        console.rule(str(path), align="left")
+        for part in store_report(Store(path).folders()):
+            console.print(part, highlight=False, soft_wrap=isinstance(part, str))
+
+
+@app.command()
+def tasks(
+    name: Annotated[str | None, typer.Argument(help="One of them, or module:Class.")] = None,
+) -> None:
+    """Show the tasks that a spec can name, or what one of them is and takes."""
+    from .bench import show
+
+    _catalogue(name, show.task_table, show.task_help)
+
+
+@app.command()
+def optimizers(
+    name: Annotated[str | None, typer.Argument(help="One of them, or module:Class.")] = None,
+) -> None:
+    """Show the optimizers that a spec can name, or the options of one of them."""
+    from .bench import show
+
+    _catalogue(name, show.optimizer_table, show.optimizer_help)
+
+
+@app.command()
+def experiments(
+    name: Annotated[str | None, typer.Argument(help="One of them: print its file.")] = None,
+) -> None:
+    """Show the bundled experiments, or the file of one, to make another of.
+
+    For example: sgdf experiments digits > mine.toml
+    """
+    from .bench import show
+
+    _catalogue(name, show.experiment_table, show.experiment_text)
+
+
+def _catalogue(name: str | None, table: Callable[[], Any], detail: Callable[[str], str]) -> None:
+    from .bench.objects import SpecError, importable_from
+
+    importable_from(Path.cwd())
+    try:
+        if name is None:
+            Console().print(table())
+        else:
+            print(detail(name).rstrip())
+    except SpecError as error:
+        raise _refused(SpecError(f"{name}: {error}" if name else str(error))) from error

@@ -1,0 +1,1 @@
+"""Compare optimizers: experiments as TOML files, one training loop, runs that are never lost."""

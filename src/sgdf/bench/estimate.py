@@ -1,0 +1,64 @@
+"""How long runs will take: by runs like them that are over, or by trying a second of one."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from typing import Any
+
+from .attempt import apart
+from .processes import Processes
+from .spec import Run
+from .store import Store
+from .train import Stopped, Trainer
+
+TRIAL_SECONDS = 1.0
+
+
+def estimate(runs: list[Run], store: Store) -> dict[str, float]:
+    """Return the seconds that each of the runs will take, by key.
+
+    Runs that differ in seed, optimizer or schedule alone are taken to be as long as each other.
+    """
+    known: dict[str, list[float]] = {}
+    for folder in store.folders():
+        table, result = folder.table(), folder.result()
+        if table and result and result["diverged_at_step"] is None:
+            known.setdefault(_kind(table), []).append(sum(result["seconds"].values()))
+    seconds = {}
+    for run in runs:
+        kind = _kind(run.as_table())
+        if kind not in known:
+            known[kind] = [_trial(run)]
+        seconds[run.key] = sum(known[kind]) / len(known[kind])
+    return seconds
+
+
+def _kind(table: dict[str, Any]) -> str:
+    return json.dumps([table["task"], table["train"]], sort_keys=True)
+
+
+def _trial(run: Run) -> float:
+    """Train for a moment, and return how long the whole run would take."""
+    with apart(run):
+        trainer = Trainer(run, Processes())
+        begun = time.monotonic()
+
+        def pause(trainer: Trainer) -> None:
+            if trainer.step == 1:  # the first one is slower than the rest
+                trainer.seconds.update(step=0.0, data=0.0)
+            elif time.monotonic() - begun > TRIAL_SECONDS:
+                raise Stopped
+
+        try:
+            trainer.fit(pause, lambda row: None)
+        except Stopped:
+            pass
+        else:
+            return sum(trainer.seconds.values())
+        step = (trainer.seconds["step"] + trainer.seconds["data"]) / max(1, trainer.step - 1)
+        before = trainer.seconds["evaluation"]
+        trainer.evaluate()
+        evaluations = math.ceil(run.train.epochs / run.train.evaluate_every)
+        return trainer.steps * step + evaluations * (trainer.seconds["evaluation"] - before)

@@ -1,0 +1,67 @@
+"""Files that are either whole or not there, whenever the process or the machine dies."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+TEMPORARY = ".tmp-"
+
+
+class StoreError(Exception):
+    """Something could not be kept: no space, no permission, a disk that is gone."""
+
+
+@contextlib.contextmanager
+def kept(path: Path) -> Iterator[None]:
+    """Tell which file could not be kept, and why."""
+    try:
+        yield
+    except OSError as error:
+        raise StoreError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+def write(path: Path, content: bytes) -> None:
+    """Put ``content`` at ``path`` in one stroke.
+
+    Readers see the old file or the new one. Once this returns, the new one outlives a loss
+    of power.
+
+    Raises:
+        StoreError: if it cannot be written; what was there is untouched.
+    """
+    temporary = path.with_name(f"{TEMPORARY}{uuid.uuid4().hex}")
+    with kept(path):
+        try:
+            with temporary.open("xb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(path)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+        _sync(path.parent)
+
+
+def append(path: Path, line: str) -> None:
+    """Add a line; one that a dying process has cut short is for the reader to notice."""
+    with kept(path), path.open("a", encoding="utf-8") as file:
+        file.write(line + "\n")
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Remove what killed processes had begun to write; for the folder's owner alone."""
+    for leftover in folder.glob(f"{TEMPORARY}*"):
+        leftover.unlink(missing_ok=True)
+
+
+def _sync(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,52 @@
+"""Short names for people: a run is called by what tells it from the others beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+Table = Mapping[str, Any]
+
+
+def labels(tables: Mapping[str, Table]) -> dict[str, str]:
+    """Return a line for each run, given the tables of all of them by key.
+
+    >>> sgd = {"seed": 0, "task": {"name": "digits"}, "optimizer": {"name": "sgd", "lr": 0.1}}
+    >>> labels({"a": sgd, "b": {**sgd, "optimizer": {"name": "sgd", "lr": 0.2}}})
+    {'a': 'digits, sgd lr=0.1, seed 0', 'b': 'digits, sgd lr=0.2, seed 0'}
+    """
+    return {
+        key: ", ".join([*settings_label(table, tables), f"seed {table['seed']}"])
+        for key, table in tables.items()
+    }
+
+
+def settings_label(table: Table, tables: Mapping[str, Table]) -> list[str]:
+    """Return task, optimizer and what else differs among the runs, without the seed."""
+    parts = [_object(table, tables, kind) for kind in ("task", "optimizer")]
+    for kind in ("schedule", "train"):
+        differing = _differing(table, list(tables.values()), kind)
+        parts += [f"{kind}.{key}={value}" for key, value in differing.items()]
+    if len({other.get("protocol") for other in tables.values()}) > 1:
+        parts.append(f"{table['protocol']} protocol")
+    return parts
+
+
+def _object(table: Table, tables: Mapping[str, Table], kind: str) -> str:
+    name = table[kind]["name"]
+    alike = [other for other in tables.values() if other[kind]["name"] == name]
+    options = [f"{key}={_text(value)}" for key, value in _differing(table, alike, kind).items()]
+    return " ".join([name, *options])
+
+
+def _differing(table: Table, others: list[Table], kind: str) -> dict[str, Any]:
+    own = table.get(kind, {})
+    return {
+        key: value
+        for key, value in own.items()
+        if any(other.get(kind, {}).get(key) != value for other in others)
+    }
+
+
+def _text(value: Any) -> str:
+    return str(value[0]) if isinstance(value, list) and len(value) == 1 else str(value)

@@ -1,0 +1,128 @@
+"""Find the Python object that a spec names, and the keyword arguments it takes."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import inspect
+import re
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+PATH = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
+"""``package.module:attribute``"""
+
+
+class SpecError(ValueError):
+    """A spec says something that cannot be done; the message tells the user what and where."""
+
+
+def find(name: str, bundled: Mapping[str, str], kind: str) -> Callable[..., Any]:
+    """Return what ``name`` stands for: a bundled name, or ``package.module:attribute``.
+
+    Raises:
+        SpecError: if there is no such object.
+    """
+    path = bundled.get(name, name)
+    if not PATH.fullmatch(path):
+        raise SpecError(
+            f"no such {kind}; allowed: {', '.join(bundled)}, or an importable Python object as "
+            f'"package.module:Name"{suggestion(name, bundled)}'
+        )
+    module, _, attributes = path.partition(":")
+    try:
+        found: Any = importlib.import_module(module)
+        for attribute in attributes.split("."):
+            found = getattr(found, attribute)
+    except (ImportError, AttributeError) as error:
+        raise SpecError(f"cannot import this {kind}: {error}") from error
+    except Exception as error:  # whatever a user's module raises while it is imported
+        raise SpecError(f"importing this {kind} raised {type(error).__name__}: {error}") from error
+    if not callable(found):
+        raise SpecError(f"this {kind} is a {type(found).__name__}, not a class or function")
+    return found  # type: ignore[no-any-return]  # any callable will do
+
+
+def suggestion(name: str, known: Iterable[str]) -> str:
+    """Return a hint at the known name that was perhaps meant, to end an error message with."""
+    close = difflib.get_close_matches(name, list(known), n=1)
+    return f"; did you mean {close[0]}?" if close else ""
+
+
+def options_of(
+    target: Callable[..., Any], given: Mapping[str, Any], skip: int = 0
+) -> dict[str, Any]:
+    """Return all keyword arguments that calling ``target`` with ``given`` amounts to.
+
+    Defaults that a TOML file cannot hold (None, functions, tensors) are left out.
+
+    Args:
+        target: a class or function.
+        given: the arguments that the spec gives.
+        skip: how many leading parameters are not the spec's to give.
+
+    Raises:
+        SpecError: if an argument is unknown, missing, or not of its default's type.
+    """
+    try:
+        parameters = list(inspect.signature(target).parameters.values())[skip:]
+    except ValueError as error:  # some classes of the interpreter's own
+        raise SpecError(f"has no signature that says what it takes: {error}") from error
+    known = {p.name: p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
+    takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters)
+    options = {name: p.default for name, p in known.items() if _is_plain(p.default)}
+    for name, value in given.items():
+        if name not in known and not takes_any:
+            allowed = ", ".join(known) or "nothing"
+            raise SpecError(
+                f"{name} = {value!r}: no such option; allowed: {allowed}{suggestion(name, known)}"
+            )
+        options[name] = _fitted(name, value, options.get(name))
+    missing = [name for name, p in known.items() if p.default is p.empty and name not in given]
+    if missing:
+        raise SpecError(f"{', '.join(missing)}: missing, and without a default")
+    return options
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, tuple | list):
+        return all(_is_plain(item) for item in value)
+    return isinstance(value, bool | int | float | str)
+
+
+def _fitted(name: str, value: Any, default: Any) -> Any:
+    """Return the value in its default's type: 1 for a float is 1.0, a list for a tuple a tuple."""
+    if isinstance(default, tuple):
+        if not isinstance(value, list | tuple):
+            example = ", ".join(map(repr, default))
+            raise SpecError(
+                f"{name} = {value!r}: takes several values at once; a list is a grid, so write "
+                f"them in a list of their own: {name} = [[{example}]]"
+            )
+        return tuple(value)
+    if isinstance(default, float) and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    number = isinstance(default, int | float) and not isinstance(default, bool)
+    if (number and not isinstance(value, int | float)) or (
+        isinstance(default, str | bool) and not isinstance(value, type(default))
+    ):
+        raise SpecError(f"{name} = {value!r}: must be a {type(default).__name__}")
+    return list(value) if isinstance(value, tuple) else value
+
+
+def importable_from(folder: Path) -> None:
+    """Let modules beside a user's spec be imported, after everything that is installed."""
+    if str(folder) not in sys.path:
+        sys.path.append(str(folder))
+
+
+def source_digest(target: Callable[..., Any]) -> str:
+    """Return a digest of the file that defines ``target``; empty where there is none."""
+    import hashlib
+
+    try:
+        return hashlib.sha256(Path(inspect.getfile(target)).read_bytes()).hexdigest()[:16]
+    except (TypeError, OSError):
+        return ""

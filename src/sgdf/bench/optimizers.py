@@ -1,0 +1,65 @@
+"""The optimizers that a spec can name; any other is named by where it is imported from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor
+from torch.optim import Optimizer
+
+from .objects import find, options_of
+
+Maker = Callable[[Iterable[Tensor]], Optimizer]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What a name stands for: a class or function, and the options that make it what it is."""
+
+    path: str
+    about: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+OPTIMIZERS = {
+    "sgdf": Entry("sgdf:SGDF", "SGD on the filtered gradient"),
+    "filter-adam": Entry("sgdf:FilterAdam", "Adam on the filtered gradient"),
+    "sign-sgdf": Entry("sgdf:SignSGDF", "the sign of the filtered gradient"),
+    "filter-muon": Entry("sgdf:FilterMuon", "Muon on the filtered gradient"),
+    "sgd": Entry("torch.optim:SGD", "SGD with classical momentum", {"momentum": 0.9}),
+    "sgd-vanilla": Entry("torch.optim:SGD", "SGD without momentum", {"momentum": 0.0}),
+    "sgd-ema": Entry("sgdf:UnifiedMomentum", "SGD on a running mean", {"lr": 0.1, "beta": 0.9}),
+    "sgd-cm": Entry(
+        "sgdf:UnifiedMomentum", "SGD on a running sum", {"lr": 0.1, "beta": 0.9, "u": 1.0}
+    ),
+    "adam": Entry("torch.optim:Adam", "Adam, decay coupled"),
+    "adamw": Entry("torch.optim:AdamW", "Adam, decay decoupled"),
+    "radam": Entry("torch.optim:RAdam", "Adam with a rectified variance"),
+    "rmsprop": Entry("torch.optim:RMSprop", "RMSprop"),
+}
+
+
+def find_optimizer(name: str) -> Callable[..., Any]:
+    """Return the class or function that a spec names."""
+    return find(name, {name: entry.path for name, entry in OPTIMIZERS.items()}, "optimizer")
+
+
+def optimizer_options(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return every option of the optimizer, its defaults included."""
+    entry = OPTIMIZERS.get(name)
+    return options_of(find_optimizer(name), {**(entry.options if entry else {}), **given}, skip=1)
+
+
+def optimizer_maker(name: str, options: Mapping[str, Any]) -> Maker:
+    """Return a function that makes the optimizer for given parameters."""
+    target = find_optimizer(name)
+
+    def make(params: Iterable[Tensor]) -> Optimizer:
+        optimizer = target(params, **options)
+        if not isinstance(optimizer, Optimizer):
+            raise TypeError(f"{name} made a {type(optimizer).__name__}, not an Optimizer")
+        return optimizer
+
+    return make

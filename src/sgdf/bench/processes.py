@@ -1,0 +1,80 @@
+"""The processes that train one run together: this one alone, or those that torchrun started."""
+
+from __future__ import annotations
+
+import os
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+
+class Processes:
+    """How many processes there are, and what they say to each other.
+
+    With one process nothing is said, and torch.distributed is not touched.
+
+    Attributes:
+        rank: which of them this is; 0 keeps the records.
+        count: how many there are.
+    """
+
+    def __init__(self) -> None:
+        self.count = int(os.environ.get("WORLD_SIZE", "1"))
+        self.rank = int(os.environ.get("RANK", "0"))
+        self.local_rank = int(os.environ.get("LOCAL_RANK", "0"))
+
+    def __enter__(self) -> Processes:
+        if self.count > 1 and not dist.is_initialized():
+            dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self.count > 1 and dist.is_initialized():
+            dist.destroy_process_group()
+
+    def device(self, name: str) -> torch.device:
+        """Return this process's own device of a kind."""
+        device = torch.device(name)
+        if device.type == "cuda" and device.index is None:
+            device = torch.device("cuda", self.local_rank)
+            torch.cuda.set_device(device)
+        return device
+
+    def share(self, value: Any) -> Any:
+        """Return the first process's value to all of them."""
+        if self.count == 1:
+            return value
+        box = [value]
+        dist.broadcast_object_list(box, src=0)
+        return box[0]
+
+    def gather(self, value: Any) -> list[Any]:
+        """Return the values of all processes to each of them."""
+        if self.count == 1:
+            return [value]
+        values: list[Any] = [None] * self.count
+        dist.all_gather_object(values, value)
+        return values
+
+    def mean(self, values: Tensor) -> Tensor:
+        """Return the mean of a tensor over the processes."""
+        if self.count > 1:
+            dist.all_reduce(values)
+            values /= self.count
+        return values
+
+    def parallel(self, model: nn.Module) -> nn.Module:
+        """Return the model so that its gradients are the mean over the processes."""
+        if self.count == 1:
+            return model
+        if isinstance(model, nn.ModuleDict | nn.ModuleList):
+            raise ValueError("several networks in one task cannot be trained under torchrun")
+        return DistributedDataParallel(model)
+
+    def alone(self, model: nn.Module) -> AbstractContextManager[None]:
+        """Keep gradients to this process meanwhile."""
+        return model.no_sync() if isinstance(model, DistributedDataParallel) else nullcontext()

@@ -1,0 +1,141 @@
+"""Show a grid at work: bars on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+QUIET_SECONDS = 30.0
+"""Plain lines about a run that goes on come no more often than this."""
+
+
+class Lines:
+    """Plain lines: when a run begins and ends, and now and then between.
+
+    Args:
+        console: where to.
+        names: what each run is called, by key.
+        total: how many runs there are.
+        done: how many of them were over before.
+    """
+
+    def __init__(self, console: Console, names: Mapping[str, str], total: int, done: int) -> None:
+        self.console, self.names, self.total, self.done = console, names, total, done
+        self.spoke: dict[str, float] = {}
+
+    def __enter__(self) -> Lines:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+    def __call__(self, run: str, event: dict[str, Any]) -> None:
+        """Take news of a run."""
+        kind = event["event"]
+        if kind == "begin":
+            self._say(run, "begins")
+        elif kind == "notice":
+            self._say(run, event["line"])
+        elif kind == "end":
+            self.done += event["state"] in ("finished", "diverged")
+            self._say(run, _ending(event))
+        elif kind == "progress" and time.monotonic() - self.spoke[run] > QUIET_SECONDS:
+            self._say(run, f"step {event['step']:,} of {event['steps']:,}{_figures(event['row'])}")
+
+    def _say(self, run: str, line: str) -> None:
+        self.spoke[run] = time.monotonic()
+        text = f"[{self.done}/{self.total}] {self.names[run]}: {line}"
+        self.console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+class Bars:
+    """A bar for the grid and one for each run at work; endings stay on the screen above.
+
+    Args:
+        console: where to.
+        names: what each run is called, by key.
+        total: how many runs there are.
+        done: how many of them were over before.
+    """
+
+    def __init__(self, console: Console, names: Mapping[str, str], total: int, done: int) -> None:
+        self.names, self.done = names, done
+        self.progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(elapsed_when_finished=False),
+            TextColumn("{task.fields[figures]}"),
+            console=console,
+            transient=True,
+        )
+        self.parts: dict[str, float] = {}
+        self.grid = self.progress.add_task(
+            "[bold]all runs", total=total, completed=done, figures=""
+        )
+        self.bars: dict[str, TaskID] = {}
+
+    def __enter__(self) -> Bars:
+        self.progress.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.progress.stop()
+
+    def __call__(self, run: str, event: dict[str, Any]) -> None:
+        """Take news of a run."""
+        kind = event["event"]
+        if kind == "begin":
+            name = escape(self.names[run])
+            self._remove(run)
+            self.bars[run] = self.progress.add_task(name, total=None, figures="")
+        elif kind == "progress" and run in self.bars:
+            figures = escape(_figures(event["row"]).lstrip(": "))
+            self.progress.update(
+                self.bars[run], completed=event["step"], total=event["steps"], figures=figures
+            )
+            self.parts[run] = event["step"] / max(1, event["steps"])
+        elif kind == "notice":
+            self.progress.console.print(f"{escape(self.names[run])}: {escape(event['line'])}")
+        elif kind == "end":
+            self._remove(run)
+            self.done += event["state"] in ("finished", "diverged")
+            line = f"{escape(self.names[run])}: {escape(_ending(event))}"
+            self.progress.console.print(line, highlight=False)
+        self.progress.update(self.grid, completed=self.done + sum(self.parts.values()))
+
+    def _remove(self, run: str) -> None:
+        self.parts.pop(run, None)
+        if run in self.bars:
+            self.progress.remove_task(self.bars.pop(run))
+
+
+def display(console: Console, names: Mapping[str, str], total: int, done: int) -> Bars | Lines:
+    """Return bars on a terminal, and lines elsewhere."""
+    return (Bars if console.is_terminal else Lines)(console, names, total, done)
+
+
+def _ending(event: dict[str, Any]) -> str:
+    state, line = event["state"], event["line"]
+    return line if state in ("finished", "diverged", "paused") else f"{state}: {line}"
+
+
+def _figures(row: dict[str, Any]) -> str:
+    """Return the newest figures of a run, to end a line with."""
+    split = "validation" if "validation" in row else "test" if "test" in row else "train"
+    figures = [f"{split} {name} {value:.4g}" for name, value in row.get(split, {}).items()]
+    return ": " + ", ".join(figures) if figures else ""

@@ -1,0 +1,426 @@
+"""Experiments as TOML: what a file may say, and the runs that it stands for.
+
+A file describes one run; wherever a value is a list, it describes one run for each
+item, and several lists give all combinations. An array of tables (``[[optimizer]]``) is
+such a list too. A value that is itself a list stands in a list of its own:
+``betas = [[0.9, 0.999]]``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import itertools
+import json
+import math
+import re
+import tomllib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from importlib import resources
+from pathlib import Path
+from typing import Any, TypeVar, get_type_hints
+
+import torch
+from torch import nn
+
+from .objects import SpecError, importable_from, options_of, suggestion
+from .optimizers import optimizer_maker, optimizer_options
+from .schedule import make_scheduler, schedule_options, waits_for_plateau
+from .tasks import find_task
+
+MAX_RUNS = 100_000
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+PROTOCOLS = ("validation", "paper")
+PRECISIONS = ("float32", "bfloat16", "float16")
+DEFAULT_SCHEDULE = {"name": "ConstantLR", "factor": 1.0}
+
+Table = dict[str, Any]
+T = TypeVar("T")
+
+
+def _rule(default: Any, allowed: str, check: Callable[[Any], bool]) -> Any:
+    return field(default=default, metadata={"allowed": allowed, "check": check})
+
+
+def _whole(default: int, least: int = 1) -> Any:
+    return _rule(default, f"a whole number of at least {least}", lambda value: value >= least)
+
+
+def _choice(default: str, allowed: tuple[str, ...]) -> Any:
+    return _rule(default, "one of " + ", ".join(allowed), lambda value: value in allowed)
+
+
+def _is_device(value: str) -> bool:
+    try:
+        torch.device(value)
+    except RuntimeError:
+        return False
+    return True
+
+
+@dataclass(frozen=True)
+class Named:
+    """An object by its name in a spec, with all of its options."""
+
+    name: str
+    options: Table
+
+
+@dataclass(frozen=True)
+class Schedule(Named):
+    """How the learning rate goes; epochs or steps are the unit of all its numbers."""
+
+    every: str = _choice("epoch", ("epoch", "step"))
+    warmup: int = _whole(0, least=0)
+
+
+@dataclass(frozen=True)
+class Training:
+    """How a run trains, and all of the machine that its numbers depend on."""
+
+    epochs: int = _whole(10)
+    batch_size: int = _whole(64)
+    accumulate: int = _whole(1)
+    clip_norm: float = _rule(math.inf, "a number above 0; inf for none", lambda value: value > 0)
+    ema_decay: float = _rule(
+        0.0, "a number of at least 0 and below 1; 0 for none", lambda value: 0 <= value < 1
+    )
+    evaluate_every: int = _whole(1)
+    log_every: int = _whole(50)
+    diverges_at: float = _rule(
+        1000.0, "a number above 1, in units of the first loss", lambda value: value > 1
+    )
+    precision: str = _choice("float32", PRECISIONS)
+    device: str = _rule(
+        "auto", 'a device of torch\'s, or "auto"', lambda v: _is_device(v) or v == "auto"
+    )
+    compile: bool = False
+    threads: int = _rule(
+        0, "a whole number; 0 for a share of the machine", lambda value: value >= 0
+    )
+    processes: int = _rule(
+        0, "a whole number; 0 for as many as torchrun started", lambda value: value >= 0
+    )
+
+
+@dataclass(frozen=True)
+class Run:
+    """One training, with nothing left to a default."""
+
+    task: Named
+    optimizer: Named
+    schedule: Schedule
+    train: Training
+    protocol: str
+    seed: int
+
+    def as_table(self) -> Table:
+        """Return the run as an experiment that stands for this run alone."""
+        return {
+            "seed": self.seed,
+            "protocol": self.protocol,
+            "task": {"name": self.task.name, **_quoted(self.task.options)},
+            "optimizer": {"name": self.optimizer.name, **_quoted(self.optimizer.options)},
+            "schedule": {
+                "name": self.schedule.name,
+                "every": self.schedule.every,
+                "warmup": self.schedule.warmup,
+                **_quoted(self.schedule.options),
+            },
+            "train": dataclasses.asdict(self.train),
+        }
+
+    @cached_property
+    def key(self) -> str:
+        """The run's name: a hash of all of it."""
+        return run_key(self.as_table())
+
+
+def run_key(table: Table) -> str:
+    """Return the hash of a run's table."""
+    text = json.dumps(table, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A named list of runs; their modules may lie in its folder."""
+
+    name: str
+    about: str
+    runs: tuple[Run, ...]
+    folder: Path | None
+
+
+def bundled_experiments() -> dict[str, Path]:
+    """Return the experiments that come with the package, by name."""
+    folder = Path(str(resources.files("sgdf"))) / "experiments"
+    return {path.stem: path for path in sorted(folder.glob("*.toml"))}
+
+
+def load(source: str | Path, changes: Table | None = None) -> Experiment:
+    """Read an experiment.
+
+    Args:
+        source: the name of a bundled experiment, or the path of a file.
+        changes: values that take the place of the file's, by dotted key.
+
+    Raises:
+        SpecError: with file, key, value and what is allowed, if anything is wrong.
+    """
+    bundled = bundled_experiments()
+    path = bundled.get(str(source), Path(source))
+    folder = None if str(source) in bundled else path.absolute().parent
+    try:
+        document = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise SpecError(
+            f"{source}: no such file, nor a bundled experiment ({', '.join(bundled)})"
+            + suggestion(str(source), bundled)
+        ) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise SpecError(f"{source}: cannot be read: {error}") from error
+    except tomllib.TOMLDecodeError as error:
+        raise SpecError(f"{source}: is not valid TOML: {error}") from error
+    try:
+        for key, value in (changes or {}).items():
+            _change(document, key, value)
+        return read(document, default_name=path.stem, folder=folder)
+    except SpecError as error:
+        raise SpecError(f"{source}: {error}") from error.__cause__
+
+
+def settled(experiment: Experiment, threads: int, processes: int = 1) -> Experiment:
+    """Return the experiment with nothing about the machine left open.
+
+    Args:
+        experiment: as read.
+        threads: what a run gets that does not say how many it wants.
+        processes: how many train each run together.
+    """
+    accelerator = (
+        torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+    )
+    there = accelerator.type if accelerator else "cpu"
+    runs = []
+    for run in experiment.runs:
+        train = run.train
+        if train.processes not in (0, processes):
+            raise SpecError(
+                f"train.processes = {train.processes}: there are {processes}; start it with "
+                f"torchrun --nproc-per-node {train.processes} -m sgdf run"
+            )
+        device = there if train.device == "auto" else train.device
+        if torch.device(device).type not in ("cpu", there):
+            allowed = ", ".join({"cpu", there})
+            raise SpecError(f"train.device = {device!r}: not available; allowed here: {allowed}")
+        train = dataclasses.replace(
+            train, device=device, threads=train.threads or threads, processes=processes
+        )
+        runs.append(dataclasses.replace(run, train=train))
+    return dataclasses.replace(experiment, runs=tuple({run.key: run for run in runs}.values()))
+
+
+def read(
+    document: Table, default_name: str = "experiment", folder: Path | None = None
+) -> Experiment:
+    """Return the experiment that a parsed TOML document describes."""
+    document = dict(document)
+    name, about = document.pop("name", default_name), document.pop("about", "")
+    for key, value in (("name", name), ("about", about)):
+        if not isinstance(value, str):
+            raise SpecError(f"{key} = {value!r}: must be a string")
+    if not NAME.fullmatch(name) or ".." in name:
+        raise SpecError(
+            f"name = {name!r}: names a folder, so it must consist of letters, digits, '.', '_' "
+            "and '-', begin with a letter or digit, and hold no '..'"
+        )
+    if folder:
+        importable_from(folder)
+    size = _grid_size(document)
+    if size > MAX_RUNS:
+        raise SpecError(f"stands for {size:,} runs; at most {MAX_RUNS:,} are allowed")
+    checked = _Checked()
+    runs = [_run(table, checked) for table in _grid(document)]
+    runs.sort(key=lambda run: run.seed)  # so that a part of the grid compares all optimizers
+    return Experiment(name, about, tuple({run.key: run for run in runs}.values()), folder)
+
+
+def _change(document: Table, key: str, value: Any) -> None:
+    *tables, last = key.split(".")
+    for name in tables:
+        inner = document.setdefault(name, {})
+        if isinstance(inner, list) and all(isinstance(item, dict) for item in inner):
+            rest = key.partition(".")[2]
+            for item in inner:
+                _change(item, rest, value)
+            return
+        if not isinstance(inner, dict):
+            raise SpecError(f"{key}: cannot be set, {name} is not a table")
+        document, key = inner, key.partition(".")[2]
+    document[last] = value
+
+
+def _grid_size(value: Any) -> int:
+    if isinstance(value, dict):
+        return math.prod(map(_grid_size, value.values()))
+    if isinstance(value, list):
+        return sum(_grid_size(item) if isinstance(item, dict) else 1 for item in value)
+    return 1
+
+
+def _grid(value: Any) -> Iterator[Any]:
+    """Yield what a value with lists in it stands for, one without lists at a time."""
+    if isinstance(value, dict):
+        for items in itertools.product(*(list(_grid(item)) for item in value.values())):
+            yield dict(zip(value, items, strict=True))
+    elif isinstance(value, list):
+        for item in value:
+            yield from _grid(item) if isinstance(item, dict) else [item]
+    else:
+        yield value
+
+
+def _quoted(options: Table) -> Table:
+    """Put list values into a list of their own, as a spec has them."""
+    return {
+        key: [list(value)] if isinstance(value, list | tuple) else value
+        for key, value in options.items()
+    }
+
+
+class _Checked:
+    """Parts that were found to be in order: a grid has few distinct ones."""
+
+    def __init__(self) -> None:
+        self.parts: dict[str, Any] = {}
+
+    def __call__(self, part: Callable[..., T], *arguments: Any) -> T:
+        key = part.__name__ + repr(arguments)
+        if key not in self.parts:
+            self.parts[key] = part(*arguments)
+        found: T = self.parts[key]
+        return found
+
+
+def _run(table: Table, checked: _Checked) -> Run:
+    known = ("seed", "protocol", "task", "optimizer", "schedule", "train")
+    for key, value in table.items():
+        if key not in known:
+            raise SpecError(_unknown(key, value, ("name", "about", *known)))
+    seed, protocol = table.get("seed", 0), table.get("protocol", PROTOCOLS[0])
+    if not isinstance(seed, int) or isinstance(seed, bool) or not 0 <= seed < 2**32:
+        raise SpecError(f"seed = {seed!r}: must be a whole number from 0 to 2^32 - 1")
+    if protocol not in PROTOCOLS:
+        raise SpecError(f"protocol = {protocol!r}: must be one of {', '.join(PROTOCOLS)}")
+    optimizer = dict(_table(table, "optimizer"))
+    training = {**_table(table, "train", {}), **_table(optimizer, "train", {})}
+    optimizer.pop("train", None)
+    train: Training = checked(_part, Training, training, "train")
+    named = checked(_optimizer, optimizer)
+    schedule = _table(table, "schedule", DEFAULT_SCHEDULE)
+    return Run(
+        task=checked(_task, _table(table, "task")),
+        optimizer=named,
+        schedule=checked(_schedule, schedule, named, train.epochs),
+        train=train,
+        protocol=protocol,
+        seed=seed,
+    )
+
+
+def _unknown(key: str, value: Any, allowed: tuple[str, ...], where: str = "") -> str:
+    hint = suggestion(key, allowed)
+    return f"{where}{key} = {value!r}: no such key; allowed: {', '.join(allowed)}{hint}"
+
+
+def _table(table: Table, key: str, default: Table | None = None) -> Table:
+    found = table.get(key, default)
+    if found is None:
+        raise SpecError(f"[{key}]: missing")
+    if not isinstance(found, dict):
+        raise SpecError(f"{key} = {found!r}: must be a table, as [{key}]")
+    return found
+
+
+def _part(kind: type[T], table: Table, where: str, **rest: Any) -> T:
+    """Return the dataclass made of a table, each value checked by its type and rule."""
+    hints = get_type_hints(kind)
+    fields = {f.name: f for f in dataclasses.fields(kind) if f.metadata or hints[f.name] is bool}  # type: ignore[arg-type]  # every kind is a dataclass
+    values = {}
+    for key, value in table.items():
+        if key not in fields:
+            raise SpecError(_unknown(key, value, tuple(fields), f"{where}."))
+        rule, wanted = fields[key].metadata, hints[key]
+        if wanted is float and isinstance(value, int) and not isinstance(value, bool):
+            value = float(value)
+        if type(value) is not wanted or (rule and not rule["check"](value)):
+            allowed = rule["allowed"] if rule else "true or false"
+            raise SpecError(f"{where}.{key} = {value!r}: must be {allowed}")
+        values[key] = value
+    return kind(**values, **rest)
+
+
+def _named(table: Table, kind: str) -> tuple[str, Table]:
+    options = dict(table)
+    name = options.pop("name", None)
+    if not isinstance(name, str):
+        raise SpecError(f"{kind}.name = {name!r}: must be a string")
+    return name, options
+
+
+def _task(table: Table) -> Named:
+    name, given = _named(table, "task")
+    try:
+        return Named(name, options_of(find_task(name), given))
+    except SpecError as error:
+        raise SpecError(f"task {name!r}: {error}") from error
+
+
+def _optimizer(table: Table) -> Named:
+    name, given = _named(table, "optimizer")
+    try:
+        options = optimizer_options(name, given)
+        try:
+            _on_trial(name, options)
+        except Exception as error:
+            raise SpecError(f"{_culprit(name, given)}{error}") from error
+    except SpecError as error:
+        raise SpecError(f"optimizer {name!r}: {error}") from error
+    return Named(name, options)
+
+
+def _on_trial(name: str, options: Table) -> torch.optim.Optimizer:
+    return optimizer_maker(name, options)([nn.Parameter(torch.zeros(2, 2))])
+
+
+def _culprit(name: str, given: Table) -> str:
+    """Return the option that the optimizer refuses by itself, to begin a message with."""
+    for key, value in given.items():
+        try:
+            _on_trial(name, optimizer_options(name, {key: value}))
+        except Exception:
+            return f"{key} = {value!r}: "
+    return ""
+
+
+def _schedule(table: Table, optimizer: Named, epochs: int) -> Schedule:
+    name, given = _named(table, "schedule")
+    own: Table = {key: given.pop(key) for key in ("every", "warmup") if key in given}
+    try:
+        options = schedule_options(name, given)
+        schedule = _part(Schedule, own, "schedule", name=name, options=options)
+        # In steps, the length is known when the data are there; any that is long enough will do.
+        length = epochs if schedule.every == "epoch" else 10 * (schedule.warmup + epochs)
+        make_scheduler(
+            _on_trial(optimizer.name, optimizer.options), name, options, schedule.warmup, length
+        )
+    except SpecError as error:
+        raise SpecError(f"schedule {name!r}: {error}") from error
+    except Exception as error:
+        raise SpecError(f"schedule {name!r} with {given or 'no options'}: {error}") from error
+    if waits_for_plateau(name) and schedule.every == "step":
+        raise SpecError(f'schedule {name!r}: every = "step": it looks at each epoch\'s evaluation')
+    return schedule

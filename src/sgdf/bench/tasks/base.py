@@ -1,0 +1,93 @@
+"""What the training loop asks of a task, and what it does for it in return."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+
+class Batches(Protocol):
+    """The batches of one epoch: they can be counted and gone through."""
+
+    def __len__(self) -> int: ...
+
+    def __iter__(self) -> Iterator[Any]: ...
+
+
+class Update(Protocol):
+    """Let an optimizer make its step on a loss.
+
+    The loop's part of a step, where precision, accumulation, clipping and several processes
+    are seen to: ``backward`` into the parameters of that optimizer alone, its step, and
+    its gradients cleared.
+    """
+
+    def __call__(self, loss: Tensor, optimizer: str = "model") -> None:
+        """Go backward from the loss and make the step."""
+
+
+class Task(ABC):
+    """A model, its data, and how one is fitted to the other.
+
+    A task is made with the random seed of its run set, so that its model is initialised
+    by it. The data must not depend on the seed. Keyword arguments of its constructor are
+    the options that a spec can give; they need plain defaults (numbers, strings, lists).
+
+    Attributes:
+        model: all that is trained. Other networks belong in it too, in a ``ModuleDict``.
+        selects: the metric of the validation data that the best epoch is chosen by.
+        largest: whether the largest value of it is the best, not the smallest.
+        sequential: whether each batch goes on where the one before it ended. Such batches
+            can be neither accumulated nor dealt out to several processes.
+        device: where the model is, and where batches have to be.
+    """
+
+    model: nn.Module
+    selects: str = "loss"
+    largest: bool = False
+    sequential: bool = False
+    device: torch.device = torch.device("cpu")
+
+    def to(self, device: torch.device) -> None:
+        """Move the model, and data that are held whole, to the device."""
+        self.device = device
+        self.model.to(device)
+
+    def optimizers(self, make: Callable[[Iterable[Tensor]], Optimizer]) -> Mapping[str, Optimizer]:
+        """Return the optimizers by name, each made by ``make`` for its parameters."""
+        return {"model": make(self.model.parameters())}
+
+    @abstractmethod
+    def batches(self, batch_size: int, order: torch.Generator) -> Batches:
+        """Return an epoch's batches; ``order`` is seeded anew for each and is all that shuffles."""
+
+    @abstractmethod
+    def step(self, batch: Any, update: Update) -> dict[str, Tensor]:
+        """Train on one batch, and return numbers to log, such as ``{"loss": loss.detach()}``.
+
+        The run has diverged where one of them is not finite, or far above its first value.
+        """
+
+    @abstractmethod
+    def evaluate(self, split: str) -> dict[str, float]:
+        """Return metrics on the ``"validation"`` or ``"test"`` data.
+
+        The model is in evaluation mode, without gradients, and the random numbers drawn
+        are the same each time.
+        """
+
+    def train_on_validation(self) -> None:
+        """Add the validation data to the training data, for the protocol of the paper."""
+        raise NotImplementedError(f"{type(self).__name__} has no paper protocol")
+
+    def state(self) -> dict[str, Any]:
+        """Return what else a later step depends on (a hidden state, a count): plain data."""
+        return {}
+
+    def load_state(self, state: dict[str, Any]) -> None:  # noqa: B027  # most have none
+        """Go on from what ``state`` returned."""

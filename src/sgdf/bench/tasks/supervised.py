@@ -1,0 +1,97 @@
+"""Inputs and targets that fit in memory, and a model between them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from .base import Task, Update
+
+Pair = tuple[Tensor, Tensor]
+EVALUATION_BATCH = 1024
+
+
+class ShuffledPairs:
+    """The batches of one epoch over tensors in memory."""
+
+    def __init__(self, data: Pair, batch_size: int, order: torch.Generator) -> None:
+        self.inputs, self.targets = data
+        permutation = torch.randperm(len(self.inputs), generator=order)
+        self.chunks = torch.split(permutation.to(self.inputs.device), batch_size)
+
+    def __len__(self) -> int:
+        return len(self.chunks)
+
+    def __iter__(self) -> Iterator[Pair]:
+        for chunk in self.chunks:
+            yield self.inputs[chunk], self.targets[chunk]
+
+
+class Supervised(Task):
+    """A model that maps inputs to targets, with data that are held in memory.
+
+    Whole-number targets are taken for classes: accuracy is then measured, and the best
+    epoch has the highest on the validation data; otherwise it has the lowest loss.
+
+    Args:
+        model: the network.
+        train: inputs and targets.
+        validation: the same, for choosing.
+        test: the same, for reporting.
+        loss: a function of outputs and targets, a mean over the batch.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        train: Pair,
+        validation: Pair,
+        test: Pair,
+        loss: Callable[[Tensor, Tensor], Tensor] = nn.functional.cross_entropy,
+    ) -> None:
+        self.model, self.loss = model, loss
+        self.data = {"train": train, "validation": validation, "test": test}
+        self.classes = not train[1].is_floating_point()
+        if self.classes:
+            self.selects, self.largest = "accuracy", True
+
+    def to(self, device: torch.device) -> None:
+        """Move model and data to the device."""
+        super().to(device)
+        self.data = {
+            split: (inputs.to(device), targets.to(device))
+            for split, (inputs, targets) in self.data.items()
+        }
+
+    def batches(self, batch_size: int, order: torch.Generator) -> ShuffledPairs:
+        """Return the training data in a new order."""
+        return ShuffledPairs(self.data["train"], batch_size, order)
+
+    def step(self, batch: Any, update: Update) -> dict[str, Tensor]:
+        """Step on the loss of the batch."""
+        inputs, targets = batch
+        loss = self.loss(self.model(inputs), targets)
+        update(loss)
+        return {"loss": loss.detach()}
+
+    def evaluate(self, split: str) -> dict[str, float]:
+        """Return loss and, for classes, accuracy."""
+        inputs, targets = self.data[split]
+        loss, right = 0.0, 0
+        for start in range(0, len(inputs), EVALUATION_BATCH):
+            part = targets[start : start + EVALUATION_BATCH]
+            outputs = self.model(inputs[start : start + EVALUATION_BATCH])
+            loss += self.loss(outputs, part).item() * len(part)
+            if self.classes:
+                right += int((outputs.argmax(1) == part).sum())
+        metrics = {"loss": loss / len(inputs)}
+        return {**metrics, "accuracy": right / len(inputs)} if self.classes else metrics
+
+    def train_on_validation(self) -> None:
+        """Train on the validation data too."""
+        added = zip(self.data["train"], self.data.pop("validation"), strict=True)
+        inputs, targets = (torch.cat(parts) for parts in added)
+        self.data["train"] = inputs, targets

@@ -1,0 +1,57 @@
+"""A step on a loss: precision, accumulation, clipping and scaling, the same for every task."""
+
+from __future__ import annotations
+
+import math
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from .spec import Training
+
+
+def precision(
+    settings: Training, device: torch.device, forward: bool = True
+) -> AbstractContextManager[Any]:
+    """Return the arithmetic of the forward pass, or that of all the rest."""
+    if settings.precision == "float32":
+        return nullcontext()
+    return torch.autocast(device.type, getattr(torch, settings.precision), enabled=forward)
+
+
+class Step:
+    """What a task calls with a loss: see ``tasks.Update``."""
+
+    def __init__(
+        self, settings: Training, optimizers: dict[str, Optimizer], device: torch.device
+    ) -> None:
+        self.optimizers, self.device, self.settings = optimizers, device, settings
+        self.params = {
+            name: [p for group in optimizer.param_groups for p in group["params"]]
+            for name, optimizer in optimizers.items()
+        }
+        self.scaler = torch.amp.GradScaler(
+            device.type, enabled=settings.precision == "float16", init_scale=2.0**16
+        )
+        self.complete = True  # false for all but the last of the batches that make a step
+
+    def __call__(self, loss: Tensor, optimizer: str = "model") -> None:
+        """Go backward from the loss, and make the optimizer's step if it is complete."""
+        with precision(self.settings, self.device, forward=False):
+            if self.settings.accumulate > 1:
+                loss = loss / self.settings.accumulate
+            params = self.params[optimizer]
+            inputs = params if len(self.params) > 1 else None
+            torch.autograd.backward(self.scaler.scale(loss), inputs=inputs)
+            if not self.complete:
+                return
+            chosen = self.optimizers[optimizer]
+            if self.settings.clip_norm < math.inf:
+                self.scaler.unscale_(chosen)
+                nn.utils.clip_grad_norm_(params, self.settings.clip_norm)
+            self.scaler.step(chosen)
+            self.scaler.update()
+            chosen.zero_grad()

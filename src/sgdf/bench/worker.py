@@ -1,0 +1,40 @@
+"""A worker process: reads its plan from standard input, and works on it.
+
+It writes what happens to standard output, an event in JSON to the line. Standard input
+stays open as long as the process that started it lives; when it closes, the worker ends
+at once, so that no worker is left behind.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+from typing import Any
+
+from .launch import Plan, stopping, work
+
+
+def main() -> None:
+    """Work on the plan that the first line of standard input gives."""
+    events = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)  # what a task prints goes to the log
+    plan = Plan.from_json(sys.stdin.readline())
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+    def tell(run: str, event: dict[str, Any]) -> None:
+        events.write(json.dumps({"run": run, **event}) + "\n")
+        events.flush()
+
+    with stopping() as stop:
+        work(plan, tell, stop)
+
+
+def _end_with_parent() -> None:
+    sys.stdin.read()
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    main()

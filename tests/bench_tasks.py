@@ -1,0 +1,147 @@
+"""Tasks for the tests of the bench, named in specs as ``bench_tasks:Name``, and runs of them."""
+
+import os
+import time
+
+import torch
+from torch import nn
+
+from sgdf.bench.processes import Processes
+from sgdf.bench.spec import read, settled
+from sgdf.bench.tasks import Supervised, Task
+from sgdf.bench.train import Trainer
+
+
+def points(count, seed):
+    """Return noisy points of three classes."""
+    generator = torch.Generator().manual_seed(seed)
+    labels = torch.randint(3, (count,), generator=generator)
+    centres = torch.tensor([[0.0, 2.0], [2.0, 0.0], [-2.0, -1.0]])
+    return centres[labels] + torch.randn(count, 2, generator=generator), labels
+
+
+class Points(Supervised):
+    """A small network with dropout and BatchNorm, so that every kind of state matters.
+
+    Args:
+        hidden: its width.
+        delay: seconds that each step takes longer, for tests that kill it.
+    """
+
+    def __init__(self, hidden: int = 8, delay: float = 0.0, dropout: float = 0.2) -> None:
+        self.delay = delay
+        model = nn.Sequential(
+            nn.Linear(2, hidden),
+            nn.BatchNorm1d(hidden),
+            nn.ReLU(),
+            nn.Dropout(dropout),
+            nn.Linear(hidden, 3),
+        )
+        super().__init__(model, points(120, 0), points(60, 1), points(60, 2))
+
+    def step(self, batch, update):
+        """Train as ever, after the delay."""
+        if self.delay:
+            time.sleep(self.delay)
+        return super().step(batch, update)
+
+
+class Plain(Supervised):
+    """Without anything random: a linear map of points to numbers."""
+
+    def __init__(self, noise: float = 0.1) -> None:
+        inputs = torch.randn(96, 3, generator=torch.Generator().manual_seed(0))
+        targets = inputs @ torch.tensor([[1.0], [-2.0], [0.5]])
+        data = [(inputs[i::3], targets[i::3]) for i in range(3)]
+        super().__init__(nn.Linear(3, 1), *data, loss=nn.functional.mse_loss)
+
+
+class Raising(Points):
+    """Raises at a step."""
+
+    def __init__(self, at: int = 3) -> None:
+        super().__init__()
+        self.left = at
+
+    def step(self, batch, update):
+        """Raise when the time has come."""
+        self.left -= 1
+        if not self.left:
+            raise RuntimeError("the cat is on the keyboard")
+        return super().step(batch, update)
+
+
+class Exiting(Points):
+    """Leaves Python altogether."""
+
+    def step(self, batch, update):
+        """Die as by a crash of native code."""
+        os._exit(7)
+
+
+class Pair(Task):
+    """Two networks against each other, each with an optimizer of its own."""
+
+    def __init__(self, every: int = 2) -> None:
+        networks = {"critic": nn.Linear(2, 1), "generator": nn.Linear(2, 2)}
+        self.model = nn.ModuleDict(networks)
+        self.real, self.every, self.count = points(64, 0)[0], every, 0
+
+    def optimizers(self, make):
+        """Return one optimizer for each network."""
+        return {name: make(network.parameters()) for name, network in self.model.items()}
+
+    def batches(self, batch_size, order):
+        """Return real points."""
+        return self.real[torch.randperm(64, generator=order)].split(batch_size)
+
+    def step(self, batch, update):
+        """Let the critic step each time, and the generator every few times."""
+        critic, generator = self.model["critic"], self.model["generator"]
+        fake = generator(torch.randn_like(batch))
+        critic_loss = critic(fake.detach()).mean() - critic(batch).mean()
+        update(critic_loss, "critic")
+        self.count += 1
+        if self.count % self.every == 0:
+            update(-critic(generator(torch.randn_like(batch))).mean(), "generator")
+        return {"critic": critic_loss.detach()}
+
+    def evaluate(self, split):
+        """Return how far the means are apart."""
+        fake = self.model["generator"](torch.randn(256, 2))
+        return {"loss": (fake.mean(0) - self.real.mean(0)).norm().item()}
+
+    def state(self):
+        """Return the count of steps."""
+        return {"count": self.count}
+
+    def load_state(self, state):
+        """Go on counting."""
+        self.count = state["count"]
+
+
+class Unsaveable(Points):
+    """Has state that cannot be loaded again without executing what a file says."""
+
+    def state(self):
+        """Return an object of a class of its own."""
+        return {"self": Points}
+
+
+def run_of(task="bench_tasks:Points", optimizer="sgd", train=(), schedule=None, **rest):
+    """Return a run; short names for the tables that tests fill in."""
+    task = {"name": task} if isinstance(task, str) else task
+    optimizer = {"name": optimizer, "lr": 0.1} if isinstance(optimizer, str) else optimizer
+    train = {"epochs": 3, "batch_size": 32, **dict(train)}
+    document = {"task": task, "optimizer": optimizer, "train": train, **rest}
+    if schedule:
+        document["schedule"] = schedule
+    (run,) = settled(read(document), threads=1).runs
+    return run
+
+
+def trained(run):
+    """Return a trainer that has gone to the end."""
+    trainer = Trainer(run, Processes())
+    trainer.fit(lambda trainer: None, lambda row: None)
+    return trainer

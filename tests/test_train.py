@@ -1,0 +1,329 @@
+"""The training loop does what a loop written by hand does, and what its settings say."""
+
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+
+from bench_tasks import Plain, Points, run_of, trained
+from sgdf.bench.processes import Processes
+from sgdf.bench.randomness import capture, derived_seed, seed_all
+from sgdf.bench.train import ORDER, Stopped, Trainer
+
+
+def same_weights(model, other):
+    """Compare bit by bit."""
+    pairs = zip(model.state_dict().items(), other.state_dict().items(), strict=True)
+    return all(a[0] == b[0] and torch.equal(a[1], b[1]) for a, b in pairs)
+
+
+def test_it_is_the_loop_that_one_would_write_by_hand():
+    trainer = trained(run_of(seed=5, schedule={"name": "CosineAnnealingLR"}))
+
+    seed_all(5)
+    task = Points()
+    model, (inputs, targets) = task.model, task.data["train"]
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 3)
+    losses = []
+    for epoch in range(3):
+        order = torch.Generator().manual_seed(derived_seed(5, ORDER, epoch))
+        for chunk in torch.randperm(120, generator=order).split(32):
+            optimizer.zero_grad()
+            loss = nn.functional.cross_entropy(model(inputs[chunk]), targets[chunk])
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+        scheduler.step()
+    assert same_weights(trainer.model, model)
+    epochs = [row for row in trainer.rows if row["kind"] == "epoch"]
+    assert epochs[-1]["train"]["loss"] == pytest.approx(sum(losses[-4:]) / 4, rel=1e-12)
+    model.eval()
+    outputs = model(task.data["test"][0])
+    assert (
+        epochs[-1]["test"]["accuracy"]
+        == (outputs.argmax(1) == task.data["test"][1]).double().mean()
+    )
+
+
+def test_seeds_make_runs_differ_and_nothing_else_does():
+    first, again, other = (trained(run_of(seed=seed)) for seed in (1, 1, 2))
+    assert same_weights(first.model, again.model)
+    assert not same_weights(first.model, other.model)
+
+
+def test_evaluation_changes_nothing():
+    often = trained(run_of(train={"evaluate_every": 1, "log_every": 1}))
+    never = trained(run_of(train={"evaluate_every": 3, "log_every": 50}))
+    assert same_weights(often.model, never.model)
+    assert len([row for row in often.rows if "test" in row]) == 3
+    assert len([row for row in never.rows if "test" in row]) == 1
+
+
+def test_modules_that_a_task_has_put_into_evaluation_mode_stay_there():
+    trainer = Trainer(run_of(), Processes())
+    frozen = trainer.model[1]
+    frozen.eval()
+    trainer.fit(lambda trainer: None, lambda row: None)
+    assert not frozen.training
+    assert trainer.model[3].training
+    assert torch.equal(frozen.running_mean, torch.zeros(8))
+
+
+def test_accumulated_batches_are_one_batch():
+    whole = trained(run_of("bench_tasks:Plain", train={"batch_size": 32}))
+    parts = trained(run_of("bench_tasks:Plain", train={"batch_size": 32, "accumulate": 4}))
+    assert parts.step == whole.step
+    torch.testing.assert_close(parts.model.weight, whole.model.weight, rtol=1e-5, atol=1e-7)
+
+
+def test_gradients_are_clipped():
+    free = Trainer(run_of("bench_tasks:Plain"), Processes())
+    start = free.model.weight.detach().clone()
+    clipped = run_of("bench_tasks:Plain", "sgd-vanilla", {"epochs": 1, "clip_norm": 1e-3})
+    moved = trained(clipped).model
+    change = torch.cat([(moved.weight - start).flatten(), moved.bias - free.model.bias])
+    assert change.norm().item() == pytest.approx(0.1 * 1e-3, rel=1e-3)
+
+
+def test_weights_are_averaged_and_evaluated():
+    run = run_of(train={"ema_decay": 0.9})
+    trainer = Trainer(run, Processes())
+    by_hand = AveragedModel(trainer.model, multi_avg_fn=get_ema_multi_avg_fn(0.9), use_buffers=True)
+    trainer.fit(
+        lambda trainer: trainer.epoch_step and by_hand.update_parameters(trainer.model),
+        lambda row: None,
+    )
+    assert same_weights(trainer.averaged.module, by_hand.module)
+    assert not same_weights(trainer.averaged.module, trainer.model)
+    trainer.task.model = by_hand.module.eval()
+    with torch.no_grad():
+        assert trainer.rows[-1]["test"] == trainer.task.evaluate("test")
+
+
+@pytest.mark.parametrize("precision", ["bfloat16", "float16"])
+def test_mixed_precision(precision):
+    full, mixed = Trainer(run_of(), Processes()), None
+    seen = []
+    mixed = Trainer(run_of(train={"precision": precision, "epochs": 10}), Processes())
+    mixed.model[0].register_forward_hook(lambda module, inputs, output: seen.append(output.dtype))
+    mixed.model[0].weight.register_hook(lambda grad: seen.append(torch.is_autocast_enabled("cpu")))
+    mixed.fit(lambda trainer: None, lambda row: None)
+    assert set(seen) == {getattr(torch, precision), False}
+    assert mixed.update.scaler.is_enabled() == (precision == "float16")
+    assert mixed.model[0].weight.dtype == full.model[0].weight.dtype == torch.float32
+    assert mixed.rows[-1]["test"]["accuracy"] > 0.8
+
+
+def rates(schedule, **train):
+    trainer = trained(
+        run_of("bench_tasks:Plain", schedule=schedule, train={"log_every": 1, **train})
+    )
+    return [row["lr"] for row in trainer.rows if row["kind"] == "train"]
+
+
+def test_schedules_by_epoch_and_by_step():
+    # 32 points in batches of 8: four steps in an epoch.
+    by_epoch = {"name": "MultiStepLR", "milestones": [[1, 2]]}
+    assert rates(by_epoch, batch_size=8)[::4] == pytest.approx([0.1, 0.01, 0.001])
+    by_step = {"name": "CosineAnnealingLR", "every": "step"}
+    expected = [0.05 * (1 + math.cos(math.pi * step / 12)) for step in range(1, 13)]
+    assert rates(by_step, batch_size=8) == pytest.approx(expected)
+
+
+def test_warm_up_rises_linearly_and_the_schedule_has_the_rest():
+    schedule = {"name": "CosineAnnealingLR", "every": "step", "warmup": 4}
+    expected = [0.1 * step / 5 for step in range(2, 5)]
+    expected += [0.05 * (1 + math.cos(math.pi * step / 8)) for step in range(9)]
+    assert rates(schedule, batch_size=8) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("name", ["OneCycleLR", "CyclicLR"])
+def test_schedules_that_cycle(name):
+    options = {"max_lr": 0.2, **({"base_lr": 0.1} if name == "CyclicLR" else {})}
+    values = rates({"name": name, "every": "step", **options}, batch_size=8)
+    assert max(values) <= 0.2 + 1e-9
+    assert len(set(values)) > 2
+
+
+def test_a_plateau_is_waited_for_on_the_validation_loss():
+    schedule = {
+        "name": "ReduceLROnPlateau",
+        "patience": 0,
+        "threshold_mode": "abs",
+        "threshold": 1e9,
+    }
+    assert rates(schedule, epochs=4) == pytest.approx([0.1, 0.1, 0.01, 0.001])
+
+
+@pytest.mark.parametrize("lr", [1e30, 2.0], ids=["not finite", "too large"])
+def test_divergence_is_a_result_with_its_step(lr):
+    run = run_of(
+        "bench_tasks:Plain",
+        {"name": "sgd-vanilla", "lr": lr},
+        {"batch_size": 2, "log_every": 5, "epochs": 50},
+    )
+    trainer = trained(run)
+    seed_all(0)
+    losses, task = [], Plain()
+    optimizer = torch.optim.SGD(task.model.parameters(), lr=lr)
+    for epoch in range(3):
+        order = torch.Generator().manual_seed(derived_seed(0, ORDER, epoch))
+        for inputs, targets in task.batches(2, order):
+            loss = nn.functional.mse_loss(task.model(inputs), targets)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+    limit = 1000 * max(1, losses[0])
+    first_bad = next(step for step, loss in enumerate(losses, 1) if not loss <= limit)
+    assert trainer.diverged == first_bad
+    assert trainer.step == 5 * math.ceil(first_bad / 5)
+    assert trainer.finished
+    assert trainer.epoch < 50
+
+
+def test_a_run_that_spikes_below_the_limit_goes_on():
+    run = run_of("bench_tasks:Plain", {"name": "sgd-vanilla", "lr": 1e30}, {"epochs": 1})
+    assert trained(run).diverged is None  # a single step, whose loss was of the first weights
+
+
+def test_two_networks_with_an_optimizer_each():
+    trainer = trained(run_of("bench_tasks:Pair", "adam", {"batch_size": 16, "epochs": 2}))
+    assert set(trainer.optimizers) == {"critic", "generator"}
+    critic, generator = (trainer.optimizers[name] for name in ("critic", "generator"))
+    assert {state["step"].item() for state in critic.state.values()} == {8}
+    assert {state["step"].item() for state in generator.state.values()} == {4}
+
+
+def test_a_loss_reaches_its_own_optimizer_alone():
+    trainer = Trainer(run_of("bench_tasks:Pair", "sgd-vanilla"), Processes())
+    task = trainer.task
+    before = {name: param.clone() for name, param in task.model.named_parameters()}
+    fake = task.model["generator"](torch.ones(4, 2))
+    trainer.update(task.model["critic"](fake).sum(), "generator")
+    assert all(param.grad is None for param in task.model.parameters())
+    moved = {name for name, param in task.model.named_parameters() if not param.equal(before[name])}
+    assert moved == {"generator.weight", "generator.bias"}
+
+
+def test_the_clock_knows_what_time_is_spent_on(monkeypatch):
+    class Clock:
+        now = 0.0
+
+    clock = Clock()
+    monkeypatch.setattr("sgdf.bench.train.time.perf_counter", lambda: clock.now)
+
+    class Timed(Points):
+        def batches(self, batch_size, order):
+            batches = super().batches(batch_size, order)
+
+            class Slow:
+                def __len__(self):
+                    return len(batches)
+
+                def __iter__(self):
+                    for batch in batches:
+                        clock.now += 1
+                        yield batch
+
+            return Slow()
+
+        def step(self, batch, update):
+            clock.now += 10
+            return super().step(batch, update)
+
+        def evaluate(self, split):
+            clock.now += 1000
+            return super().evaluate(split)
+
+    monkeypatch.setattr("sgdf.bench.train.find_task", lambda name: Timed)
+    trainer = Trainer(run_of(), Processes())
+    trainer.fit(lambda trainer: setattr(clock, "now", clock.now + 1e6), lambda row: None)
+    assert trainer.seconds == {"data": 12.0, "step": 120.0, "evaluation": 6000.0}
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_compiled_networks_train_the_same(precision):
+    train = {"epochs": 1, "precision": precision}
+    plain = trained(run_of({"name": "bench_tasks:Points", "dropout": 0.0}, train=train))
+    compiled = trained(
+        run_of({"name": "bench_tasks:Points", "dropout": 0.0}, train={**train, "compile": True})
+    )
+    assert compiled.model._compiled_call_impl is not None
+    assert list(compiled.model.state_dict()) == list(plain.model.state_dict())
+    tolerance = 1e-5 if precision == "float32" else 2e-2
+    for a, b in zip(compiled.model.parameters(), plain.model.parameters(), strict=True):
+        torch.testing.assert_close(a, b, rtol=tolerance, atol=tolerance)
+
+
+def test_batches_that_cannot_be_split_are_refused():
+    with pytest.raises(ValueError, match="batch_size = 32 cannot be split into 3"):
+        Trainer(run_of(train={"accumulate": 3}), Processes())
+    with pytest.raises(ValueError, match="follow on each other"):
+        Trainer(run_of("characters", train={"accumulate": 2}), Processes())
+    with pytest.raises(ValueError, match="do not make up one whole step"):
+        Trainer(run_of(train={"accumulate": 32, "batch_size": 32 * 64}), Processes())
+
+
+def test_the_paper_protocol_trains_on_everything_and_looks_at_the_test_data():
+    trainer = trained(run_of(protocol="paper"))
+    assert trainer.epoch_steps == math.ceil(180 / 32)
+    assert "validation" not in trainer.rows[-1]
+    with pytest.raises(NotImplementedError, match="Pair has no paper protocol"):
+        Trainer(run_of("bench_tasks:Pair", protocol="paper"), Processes())
+
+
+# One process: tests/distributed_run.py, started by torchrun below.
+def test_two_processes_train_as_one(tmp_path):
+    script = Path(__file__).with_name("distributed_run.py")
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2"]
+    command += [
+        "--master-addr=127.0.0.1",
+        "--master-port=0",
+        "--standalone",
+        str(script),
+        str(tmp_path),
+    ]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, env=environment)
+    assert done.returncode == 0, done.stderr
+    parts = [torch.load(tmp_path / f"{rank}.pt", weights_only=True) for rank in (0, 1)]
+    alone = trained(run_of("bench_tasks:Plain", train={"batch_size": 16}))
+    for name, value in alone.model.state_dict().items():
+        assert torch.equal(parts[0]["model"][name], parts[1]["model"][name])
+        torch.testing.assert_close(parts[0]["model"][name], value, rtol=1e-5, atol=1e-6)
+    assert parts[0]["steps"] == alone.step
+    assert parts[0]["loss"] == pytest.approx(alone.rows[-1]["train"]["loss"], rel=1e-5)
+
+
+def test_the_caller_keeps_its_random_numbers():
+    from sgdf.bench.randomness import seeded
+
+    before = capture()
+    with seeded(3):
+        seed_all(4)
+        torch.rand(3)
+    after = capture()
+    assert torch.equal(before["torch"], after["torch"])
+    assert before["python"] == after["python"]
+    assert torch.equal(before["numpy"][1], after["numpy"][1])
+
+
+def test_a_pause_can_stop_it():
+    trainer = Trainer(run_of(), Processes())
+
+    def pause(trainer):
+        if trainer.step == 2:
+            raise Stopped
+
+    with pytest.raises(Stopped):
+        trainer.fit(pause, lambda row: None)
+    assert trainer.step == 2
+    assert not trainer.finished
