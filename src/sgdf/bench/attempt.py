@@ -25,7 +25,7 @@ from .randomness import seeded
 from .spec import Run
 from .store import RunFolder, State, brief
 from .tasks import find_task
-from .train import Row, Stopped, Trainer
+from .train import Position, Row, Stopped, Trainer
 
 Tell = Callable[[dict[str, Any]], None]
 
@@ -50,6 +50,7 @@ class Keeper:
     def __init__(self, folder: RunFolder, every: float, stop: Stop, tell: Tell) -> None:
         self.folder, self.every, self.stop, self.tell = folder, every, stop, tell
         self.due = time.monotonic() + every
+        self.saved: Position | None = None
 
     def __call__(self, trainer: Trainer) -> None:
         """Save if it is time; raise ``Stopped`` if an end was asked for."""
@@ -64,11 +65,13 @@ class Keeper:
             raise Stopped
 
     def save(self, trainer: Trainer) -> None:
-        """Save a checkpoint."""
-        state = trainer.state()
-        if trainer.processes.rank == 0:
-            self.folder.save(state, trainer.step)
-            self.tell({"event": "saved", "step": trainer.step})
+        """Save a checkpoint, unless this very state is saved already."""
+        if trainer.position != self.saved:
+            state = trainer.state()
+            if trainer.processes.rank == 0:
+                self.folder.save(state, trainer.step)
+                self.tell({"event": "saved", "step": trainer.step})
+            self.saved = trainer.position
         self.due = time.monotonic() + self.every
 
 
@@ -144,10 +147,11 @@ def _attempt(
     saved = processes.share(folder.load() if first else None)
     if saved is not None:
         trainer.load(saved)
+        keeper.saved = trainer.position
     if first:
         folder.add_environment({**environment(), "commit": _commit(), **_sources(run)})
         folder.write_rows(trainer.rows)
-    events = Events(folder.path / "tensorboard", trainer.step) if first else None
+    events = Events(folder.path / "tensorboard", trainer.step + 1) if first else None
 
     def log(row: Row) -> None:
         if events:

@@ -25,6 +25,7 @@ from .tasks import Task, find_task
 from .update import Step, precision
 
 Row = dict[str, Any]
+Position = tuple[int, int, int, int | None]
 ORDER, EVALUATION = 1, 2  # purposes that a seed is derived for
 
 
@@ -96,6 +97,11 @@ class Trainer:
         return self.settings.epochs * self.epoch_steps
 
     @property
+    def position(self) -> Position:
+        """Epochs done, steps done of the next one, steps in all, and where it diverged."""
+        return self.epoch, self.epoch_step, self.step, self.diverged
+
+    @property
     def finished(self) -> bool:
         """Whether there is nothing left to do."""
         return self.epoch == self.settings.epochs or self.diverged is not None
@@ -104,7 +110,8 @@ class Trainer:
         """Train to the end.
 
         Args:
-            pause: called between any two steps: the moment to save, or to raise ``Stopped``.
+            pause: called after each step, that of an epoch's last one when it is evaluated:
+                the moment to save, or to raise ``Stopped``.
             log: called with each new row of metrics.
         """
         self._log = log
@@ -125,7 +132,7 @@ class Trainer:
             "schedulers": {name: one.state_dict() for name, one in self.schedulers.items()},
             "scaler": self.update.scaler.state_dict(),
             "processes": self.processes.gather(own),
-            "position": (self.epoch, self.epoch_step, self.step, self.diverged),
+            "position": self.position,
             "seconds": dict(self.seconds),
             "rows": list(self.rows),
         }
@@ -161,20 +168,22 @@ class Trainer:
         Those of steps already made are gone through without use, and only then is the
         randomness of the checkpoint restored: so any way of loading data resumes exactly.
         """
-        rank, count, accumulate = (
-            self.processes.rank,
-            self.processes.count,
-            self.settings.accumulate,
-        )
+        if not self.epoch_step:
+            self._resume()
+        rank, count = self.processes.rank, self.processes.count
         mine = itertools.islice(iter(self._order(self.epoch)), rank, None, count)
-        batches = itertools.islice(mine, self.epoch_steps * accumulate)
-        for _ in range(self.epoch_step * accumulate):
+        batches = itertools.islice(mine, self.epoch_steps * self.settings.accumulate)
+        for _ in range(self.epoch_step * self.settings.accumulate):
             next(batches)
+        self._resume()
+        return batches
+
+    def _resume(self) -> None:
+        """Set what the next step begins with, if it comes from a checkpoint."""
         if self._resumed:
             self.task.load_state(self._resumed["task"])
             restore(self._resumed["random"])
             self._resumed = None
-        return batches
 
     def _train_epoch(self, pause: Callable[[Trainer], None]) -> None:
         settings, seconds, task, update = self.settings, self.seconds, self.task, self.update
@@ -203,8 +212,9 @@ class Trainer:
             if update.complete:
                 if self.diverged is not None:
                     break
-                pause(self)
-                now = time.perf_counter()
+                if self.epoch_step < self.epoch_steps:  # the end of an epoch has a pause of its own
+                    pause(self)
+                    now = time.perf_counter()
         task.model = self.model
 
     def _note(self) -> None:
