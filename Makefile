@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: help quickstart test lint types format wheel benchmarks clean
+.PHONY: help quickstart test test-slow lint types format wheel benchmarks clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -14,6 +14,9 @@ quickstart: .venv/installed-bench ## install, then compare SGDF, SGD and Adam on
 
 test: .venv/installed-dev lint types ## install, lint, type-check, run every test
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto  # one thread in each of several processes
+
+test-slow: .venv/installed-dev ## run the trials that take minutes: fifty kills of a grid at work
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m slow -s
 
 lint: .venv/installed-dev ## check style and formatting
 	$(BIN)/ruff check .

@@ -145,3 +145,28 @@ def trained(run):
     trainer = Trainer(run, Processes())
     trainer.fit(lambda trainer: None, lambda row: None)
     return trainer
+
+
+def without_seconds(rows):
+    return [{key: value for key, value in row.items() if key != "seconds"} for row in rows]
+
+
+def essence(folder):
+    """Return all of a finished run that must not depend on how it was interrupted."""
+    result = folder.result()
+    result = {key: result[key] for key in result if key not in ("seconds", "metrics")}
+    (checkpoint,) = folder.path.glob("*.pt")
+    state = torch.load(checkpoint, weights_only=True)
+    state.pop("seconds")
+    return result, without_seconds(folder.rows()), without_seconds(state.pop("rows")), state
+
+
+def equal(a, b):
+    """Compare nested data bit by bit, tensors included."""
+    if isinstance(a, torch.Tensor):
+        return a.dtype == b.dtype and a.equal(b)
+    if isinstance(a, dict):
+        return a.keys() == b.keys() and all(equal(a[key], b[key]) for key in a)
+    if isinstance(a, list | tuple):
+        return len(a) == len(b) and all(map(equal, a, b))
+    return a == b or (a != a and b != b)

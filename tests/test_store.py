@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from bench_tasks import run_of
+from bench_tasks import equal, essence, run_of
 from sgdf.bench import files, lock
 from sgdf.bench.attempt import attempt, outdated
 from sgdf.bench.files import StoreError
@@ -47,31 +47,6 @@ def store(tmp_path):
 @pytest.fixture
 def run():
     return run_of(train={"log_every": 1})
-
-
-def without_seconds(rows):
-    return [{key: value for key, value in row.items() if key != "seconds"} for row in rows]
-
-
-def essence(folder):
-    """Return all of a finished run that must not depend on how it was interrupted."""
-    result = folder.result()
-    result = {key: result[key] for key in result if key not in ("seconds", "metrics")}
-    (checkpoint,) = folder.path.glob("*.pt")
-    state = torch.load(checkpoint, weights_only=True)
-    state.pop("seconds")
-    return result, without_seconds(folder.rows()), without_seconds(state.pop("rows")), state
-
-
-def equal(a, b):
-    """Compare nested data bit by bit, tensors included."""
-    if isinstance(a, torch.Tensor):
-        return a.dtype == b.dtype and a.equal(b)
-    if isinstance(a, dict):
-        return a.keys() == b.keys() and all(equal(a[key], b[key]) for key in a)
-    if isinstance(a, list | tuple):
-        return len(a) == len(b) and all(map(equal, a, b))
-    return a == b or (a != a and b != b)
 
 
 RESUMED = {

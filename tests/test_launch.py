@@ -1,0 +1,290 @@
+"""Grids over processes: shared, stopped, killed, and gone on with."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import tomli_w
+
+from bench_tasks import equal, essence
+from sgdf.bench.launch import Plan, Workers, stopping, work
+from sgdf.bench.spec import load, settled
+from sgdf.bench.store import State, Store
+
+HERE = Path(__file__).parent
+
+
+def experiment(tmp_path, delay=0.0, epochs=3, seeds=(0, 1), **changes):
+    """Write a grid of four runs (or more) beside which the tests' tasks can be imported."""
+    document = {
+        "seed": list(seeds),
+        "task": {"name": "bench_tasks:Points", "delay": delay},
+        "optimizer": [{"name": "sgdf", "lr": 0.5}, {"name": "adam", "lr": 0.01}],
+        "train": {"epochs": epochs, "batch_size": 16, "threads": 1, "log_every": 5},
+        **changes,
+    }
+    path = tmp_path / "grid.toml"
+    path.write_text(tomli_w.dumps(document))
+    return path
+
+
+def plan_of(path, store, **options):
+    found = settled(load(path), threads=1)
+    plan = Plan(found.runs, store, HERE, **options)
+    plan.prepare()
+    return plan
+
+
+class Diary:
+    """A display that remembers."""
+
+    def __init__(self, react=lambda run, event: None):
+        self.events, self.react = [], react
+
+    def __call__(self, run, event):
+        """Take news."""
+        self.events.append((run, event))
+        self.react(run, event)
+
+    def of(self, kind):
+        """Return the news of a kind."""
+        return [(run, event) for run, event in self.events if event["event"] == kind]
+
+
+def states(plan):
+    store = Store(plan.store)
+    return Counter(store.folder(run).state() for run in plan.runs)
+
+
+def essences(plan):
+    store = Store(plan.store)
+    return {run.key: essence(store.folder(run)) for run in plan.runs}
+
+
+@pytest.fixture
+def workers_find_the_tasks(monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", str(HERE))
+
+
+def command(path, store, *options):
+    return [sys.executable, "-m", "sgdf", "run", str(path), "--out", str(store), *options]
+
+
+def test_a_plan_survives_being_written_down(tmp_path):
+    plan = plan_of(experiment(tmp_path), tmp_path / "store", checkpoint_every=3.0)
+    again = Plan.from_json(plan.as_json())
+    assert again == plan
+
+
+def test_finished_runs_are_skipped(tmp_path):
+    plan, diary = plan_of(experiment(tmp_path), tmp_path / "store"), Diary()
+    work(plan, diary, threading.Event())
+    assert states(plan) == {State.FINISHED: 4}
+    assert len(diary.of("begin")) == len(diary.of("end")) == 4
+    again = Diary()
+    work(plan, again, threading.Event())
+    assert again.events == []
+
+
+@pytest.mark.usefixtures("workers_find_the_tasks")
+def test_workers_share_a_grid_and_come_to_the_same(tmp_path):
+    path = experiment(tmp_path, seeds=(0, 1, 2))
+    alone, shared = plan_of(path, tmp_path / "alone"), plan_of(path, tmp_path / "shared")
+    work(alone, Diary(), threading.Event())
+    diary = Diary()
+    Workers(shared, 2, diary).work(threading.Event())
+    assert states(shared) == {State.FINISHED: 6}
+    assert sorted(run for run, _ in diary.of("begin")) == sorted(run.key for run in shared.runs)
+    assert len({event["process"] for _, event in diary.of("begin")} - {os.getpid()}) >= 1
+    assert equal(essences(alone), essences(shared))
+
+
+def test_a_run_that_fails_does_not_stop_the_others(tmp_path):
+    tasks = [{"name": "bench_tasks:Raising", "at": 3}, {"name": "bench_tasks:Points"}]
+    plan = plan_of(experiment(tmp_path, task=tasks), tmp_path / "store")
+    diary = Diary()
+    work(plan, diary, threading.Event())
+    assert states(plan) == {State.FAILED: 4, State.FINISHED: 4}
+    lines = {event["line"] for _, event in diary.of("end") if event["state"] == "failed"}
+    assert lines == {"RuntimeError: the cat is on the keyboard"}
+    untouched = Diary()
+    work(plan, untouched, threading.Event())
+    assert untouched.events == []
+    plan.prepare(retry=True)
+    work(plan, untouched, threading.Event())
+    assert len(untouched.of("begin")) == 4
+
+
+@pytest.mark.usefixtures("workers_find_the_tasks")
+def test_a_task_that_kills_its_process_is_given_up_and_the_others_are_done(tmp_path):
+    tasks = [{"name": "bench_tasks:Exiting"}, {"name": "bench_tasks:Points"}]
+    path = experiment(tmp_path, task=tasks, seeds=(0,), optimizer={"name": "sgd"})
+    plan, diary = plan_of(path, tmp_path / "store"), Diary()
+    Workers(plan, 2, diary).work(threading.Event())
+    assert states(plan) == {State.FAILED: 1, State.FINISHED: 1}
+    (failed,) = [event for _, event in diary.of("end") if event["state"] == "failed"]
+    assert "its worker died with exit code 7, 5 times in a row" in failed["line"]
+    assert len(diary.of("notice")) == 4
+
+
+def test_being_asked_to_stop_saves_and_the_rest_follows(tmp_path):
+    path = experiment(tmp_path)
+    whole, parts = plan_of(path, tmp_path / "whole"), plan_of(path, tmp_path / "parts")
+    work(whole, Diary(), threading.Event())
+    for _ in range(12):  # epochs of all the runs
+        stop = threading.Event()
+
+        def ask(run, event, stop=stop):
+            if event["event"] == "progress" and event["row"].get("kind") == "epoch":
+                stop.set()
+
+        work(parts, Diary(ask), stop)
+    assert states(parts) == {State.PAUSED: 1, State.FINISHED: 3}
+    work(parts, Diary(), threading.Event())
+    assert equal(essences(whole), essences(parts))
+
+
+def test_signals_ask_and_a_second_one_insists():
+    before = signal.getsignal(signal.SIGINT)
+    with stopping() as stop:
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(0.01)
+        assert stop.is_set()
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+@pytest.mark.usefixtures("workers_find_the_tasks")
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_ctrl_c_ends_cleanly(workers, tmp_path):
+    path, store = experiment(tmp_path, delay=0.05, epochs=20), tmp_path / "store"
+    process = subprocess.Popen(
+        command(path, store, "--workers", workers),
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    wait_for(lambda: list(store.glob("runs/*/metrics.jsonl")))
+    children = descendants(process.pid)
+    assert len(children) == (2 if workers == "2" else 0)
+    os.kill(process.pid, signal.SIGINT)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "Stopped; the same command goes on from here." in output
+    assert list(store.glob("runs/*/*.pt"))
+    assert not any(map(alive, children))
+
+
+def wait_for(condition, seconds=60):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it took too long"
+        time.sleep(0.02)
+
+
+def descendants(pid):
+    try:
+        return [
+            int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        ]
+    except OSError:
+        return []
+
+
+def alive(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+needs_proc = pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs Linux's /proc")
+
+
+@needs_proc
+@pytest.mark.usefixtures("workers_find_the_tasks")
+def test_workers_do_not_outlive_a_killed_parent(tmp_path):
+    path, store = experiment(tmp_path, delay=0.05, epochs=50), tmp_path / "store"
+    process = subprocess.Popen(command(path, store, "--workers", "2"), stdout=subprocess.DEVNULL)
+    wait_for(lambda: len(list(store.glob("runs/*/metrics.jsonl"))) == 2)
+    children = descendants(process.pid)
+    assert len(children) == 2
+    process.kill()
+    process.wait()
+    wait_for(lambda: not any(map(alive, children)), seconds=5)
+
+
+@needs_proc
+@pytest.mark.usefixtures("workers_find_the_tasks")
+def test_two_commands_on_one_folder_share_its_runs(tmp_path):
+    path, store = experiment(tmp_path, delay=0.01, seeds=range(3)), tmp_path / "store"
+    processes = [
+        subprocess.Popen(command(path, store), stdout=subprocess.PIPE, text=True) for _ in range(2)
+    ]
+    outputs = [process.communicate(timeout=120)[0] for process in processes]
+    assert [process.returncode for process in processes] == [0, 0]
+    plan = plan_of(path, store)
+    assert states(plan) == {State.FINISHED: 6}
+    begun = [line for output in outputs for line in output.splitlines() if line.endswith("begins")]
+    assert len(begun) == 6
+    assert all(output.count("begins") for output in outputs)
+
+
+def kill_again_and_again(tmp_path, kills, epochs, delay):
+    """Kill the command or a worker at random moments; compare with an undisturbed grid."""
+    path, store = experiment(tmp_path, delay=delay, epochs=epochs), tmp_path / "store"
+    undisturbed = plan_of(path, tmp_path / "undisturbed")
+    work(undisturbed, Diary(), threading.Event())
+    chance, victims = random.Random(0), Counter()
+
+    def start():
+        options = ("--workers", "2", "--checkpoint-every", "0.2")
+        return subprocess.Popen(command(path, store, *options), stdout=subprocess.PIPE, text=True)
+
+    process = start()
+    while victims.total() < kills:
+        time.sleep(chance.uniform(0.1, 4.0))
+        assert process.poll() in (None, 0), process.communicate()[0]
+        if process.poll() == 0:
+            break
+        children = descendants(process.pid)
+        victim = chance.choice([process.pid, *children])
+        os.kill(victim, signal.SIGKILL)
+        if victim == process.pid:
+            victims["command"] += 1
+            process.communicate()
+            process = start()
+        else:
+            victims["worker"] += 1
+    output, _ = process.communicate(timeout=600)
+    assert process.returncode == 0, output
+    plan = plan_of(path, store)
+    assert states(plan) == {State.FINISHED: len(plan.runs)}
+    assert equal(essences(undisturbed), essences(plan))
+    assert not list(store.rglob(".tmp-*"))
+    assert not list(store.rglob("*.damaged"))
+    return victims
+
+
+@needs_proc
+@pytest.mark.usefixtures("workers_find_the_tasks")
+def test_a_few_kills_change_nothing(tmp_path):
+    victims = kill_again_and_again(tmp_path, kills=4, epochs=12, delay=0.02)
+    assert victims.total() >= 2
+
+
+@needs_proc
+@pytest.mark.slow
+@pytest.mark.usefixtures("workers_find_the_tasks")
+def test_fifty_kills_change_nothing(tmp_path):
+    victims = kill_again_and_again(tmp_path, kills=50, epochs=150, delay=0.05)
+    print(dict(victims))
+    assert victims.total() == 50
