@@ -36,11 +36,13 @@ wheel: .venv/installed-dev ## build dist/, then install the wheel into an empty 
 	build/empty/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt dist/*.whl
 	cd build && empty/bin/python -c "import torch, sgdf; p = torch.ones(3, requires_grad=True); p.sum().backward(); sgdf.SGDF([p]).step(); print(sgdf.__file__, p)"
 
-benchmarks: .venv/installed-dev ## measure the import, the first step, what a step costs (README's table) and the monitor
+benchmarks: .venv/installed-dev ## measure the import, the first step, what a step costs (README's table), the monitor and the bench
 	$(BIN)/python benchmarks/import_time.py
 	$(BIN)/python benchmarks/first_use.py
 	$(BIN)/python benchmarks/cost_table.py
 	$(BIN)/python benchmarks/monitor_cost.py
+	$(BIN)/python benchmarks/bench_start.py
+	$(BIN)/python benchmarks/bench_loop.py
 
 clean: ## remove everything that the other targets made
 	rm -rf .venv build dist results .hypothesis .mypy_cache .pytest_cache .ruff_cache

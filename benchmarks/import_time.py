@@ -17,7 +17,9 @@ def main():
     """Print the figure."""
     command = [sys.executable, "-c", PROGRAM]
     times = [float(subprocess.check_output(command)) for _ in range(7)]
-    print(f"from sgdf import * after torch: {1000 * statistics.median(times):.1f} ms (bound: 100 ms)")
+    print(
+        f"from sgdf import * after torch: {1000 * statistics.median(times):.1f} ms (bound: 100 ms)"
+    )
 
 
 if __name__ == "__main__":

@@ -8,15 +8,18 @@ import sys
 import threading
 import time
 from collections import Counter
+from functools import partial
 from pathlib import Path
 
 import pytest
 import tomli_w
+import torch
 
-from bench_tasks import equal, essence
-from sgdf.bench.launch import Plan, Workers, stopping, work
+from bench_tasks import equal, essence, trained
+from sgdf.bench.launch import Plan, stopping, work
 from sgdf.bench.spec import load, settled
 from sgdf.bench.store import State, Store
+from sgdf.bench.workers import Workers
 
 HERE = Path(__file__).parent
 
@@ -236,6 +239,66 @@ def test_two_commands_on_one_folder_share_its_runs(tmp_path):
     begun = [line for output in outputs for line in output.splitlines() if line.endswith("begins")]
     assert len(begun) == 6
     assert all(output.count("begins") for output in outputs)
+
+
+def under_torchrun(path, store, *options):
+    """Start the command in two processes that train each run together."""
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m"]
+    return subprocess.Popen(
+        [sys.executable, *torchrun, *command(path, store, *options)[2:]],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"},
+    )
+
+
+def shared_grid(tmp_path):
+    """Write a grid of one run that two processes can share."""
+    optimizer, train = {"name": "sgd", "lr": 0.1}, {"epochs": 60, "batch_size": 16, "threads": 1}
+    task = {"name": "bench_tasks:Plain"}
+    return experiment(tmp_path, task=task, optimizer=optimizer, train=train, seeds=(0,))
+
+
+@pytest.mark.usefixtures("workers_find_the_tasks")
+def test_two_processes_train_a_run_together_as_one_would(tmp_path):
+    path, store = shared_grid(tmp_path), tmp_path / "store"
+    process = under_torchrun(path, store, "--set", "train.accumulate=2")
+    output, _ = process.communicate(timeout=240)
+    assert process.returncode == 0, output
+    assert output.count("begins") == 1
+    (folder,) = Store(store).folders()
+    state = folder.load()
+    assert len(state["processes"]) == 2
+    (run,) = settled(load(path), threads=1).runs
+    alone = trained(run)
+    assert folder.result()["step"] == alone.step
+    for name, value in alone.model.state_dict().items():
+        torch.testing.assert_close(state["model"][name], value, rtol=1e-5, atol=1e-6)
+    together, apart = folder.rows()[-1]["train"]["loss"], alone.rows[-1]["train"]["loss"]
+    assert together == pytest.approx(apart, rel=1e-4)
+
+
+def newer_checkpoints(store, before):
+    return set(store.glob("runs/*/*.pt")) - before
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("workers_find_the_tasks")
+def test_two_processes_resume_a_run_together(tmp_path):
+    path = experiment(tmp_path, delay=0.02, epochs=40, seeds=(0,), optimizer={"name": "sgdf"})
+    for store, interruptions in ((tmp_path / "whole", 0), (tmp_path / "parts", 2)):
+        for _ in range(interruptions):
+            before = set(store.glob("runs/*/*.pt"))
+            process = under_torchrun(path, store, "--checkpoint-every", "0.5")
+            wait_for(partial(newer_checkpoints, store, before))
+            process.terminate()
+            process.communicate(timeout=60)
+        process = under_torchrun(path, store)
+        output, _ = process.communicate(timeout=240)
+        assert process.returncode == 0, output
+    whole, parts = (essence(Store(tmp_path / name).folders()[0]) for name in ("whole", "parts"))
+    assert equal(whole, parts)
 
 
 def kill_again_and_again(tmp_path, kills, epochs, delay):

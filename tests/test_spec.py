@@ -123,6 +123,8 @@ def test_bundled_experiments_say_what_they_are(name):
 
 WRONG = {
     "seed = -1": ["seed = -1", "whole number from 0"],
+    "seed = []": ["seed = []", "stands for no run"],
+    '[optimizer]\nname = "sgd"\nlr = []': ["optimizer.lr = []", "stands for no run"],
     "seed = true": ["seed = True", "whole number"],
     'protocol = "best"': ["protocol = 'best'", "validation, paper"],
     "sede = 1": ["sede = 1", "no such key", "did you mean seed?"],

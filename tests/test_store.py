@@ -15,9 +15,10 @@ import torch
 
 from bench_tasks import equal, essence, run_of
 from sgdf.bench import files, lock
-from sgdf.bench.attempt import attempt, outdated
+from sgdf.bench.attempt import attempt
 from sgdf.bench.files import StoreError
 from sgdf.bench.processes import Processes
+from sgdf.bench.provenance import outdated
 from sgdf.bench.store import RunFolder, State, Store
 
 
@@ -151,7 +152,7 @@ def test_events_for_tensorboard(store, run):
 
 def test_sources_that_changed_are_noticed(store, run, monkeypatch):
     folder, _, _ = do(run, store)
-    monkeypatch.setattr("sgdf.bench.attempt.source_digest", lambda target: "another")
+    monkeypatch.setattr("sgdf.bench.provenance.source_digest", lambda target: "another")
     assert outdated(run, folder)
 
 

@@ -245,16 +245,17 @@ def run(
     import torch
 
     from .bench import show
-    from .bench.attempt import outdated
     from .bench.estimate import estimate
     from .bench.files import StoreError
     from .bench.labels import labels
-    from .bench.launch import Plan, Workers, stopping, work
+    from .bench.launch import Plan, stopping, work
     from .bench.objects import SpecError
     from .bench.processes import Processes
     from .bench.progress import display
+    from .bench.provenance import outdated
     from .bench.spec import load, settled
     from .bench.store import Store
+    from .bench.workers import Workers
 
     console = Console()
     settings = dict(map(_setting, changes or ()))
@@ -289,8 +290,8 @@ def run(
     stale = [run for run in found.runs if states[run.key].over and outdated(run, store.folder(run))]
     plan = Plan(found.runs, place, found.folder, checkpoint_every)
     try:
-        plan.prepare(retry)
         if processes.rank == 0:
+            plan.prepare(retry)
             console.print(f"{len(found.runs)} runs, {done} done, in {place}", highlight=False)
             if stale:
                 console.print(
@@ -326,7 +327,8 @@ def _conclude(console: Console, plan: Plan, stopped: bool, experiment: str) -> N
     if stopped:
         console.print("Stopped; the same command goes on from here.")
         raise typer.Exit(130)
-    if states[State.RUNNING] == 0 and any(not state.over for state in states):
+    left = [state for state in states if not state.over]
+    if State.FAILED in left or (left and State.RUNNING not in left):
         raise typer.Exit(1)
 
 

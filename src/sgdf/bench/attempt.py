@@ -3,28 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
+from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 import torch
-from torch import nn
-from torch.optim import Optimizer
 
-from ..environment import environment
-from . import files
+from .events import Events
 from .files import StoreError
-from .objects import source_digest
-from .optimizers import find_optimizer
-from .outcome import outcome
+from .outcome import line_of, result_of
 from .processes import Processes
+from .provenance import provenance
 from .randomness import seeded
 from .spec import Run
 from .store import RunFolder, State, brief
-from .tasks import find_task
 from .train import Position, Row, Stopped, Trainer
 
 Tell = Callable[[dict[str, Any]], None]
@@ -75,35 +67,6 @@ class Keeper:
         self.due = time.monotonic() + self.every
 
 
-class Events:
-    """A run's metrics as TensorBoard events; without TensorBoard, nothing."""
-
-    def __init__(self, path: Path, first_step: int) -> None:
-        self.path, self.writer = path, None
-        with contextlib.suppress(ModuleNotFoundError), files.kept(path):
-            from torch.utils.tensorboard import SummaryWriter
-
-            self.writer = SummaryWriter(str(path), purge_step=first_step)
-
-    def add(self, row: Row) -> None:
-        """Write a row of metrics."""
-        if self.writer is None:
-            return
-        with files.kept(self.path):
-            kind = "step" if row["kind"] == "train" else "epoch"
-            for split in ("train", "validation", "test"):
-                for name, value in row.get(split, {}).items():
-                    tag = f"{split}/{name}" if split != "train" else f"{split}/{name} by {kind}"
-                    self.writer.add_scalar(tag, value, row["step"])
-            self.writer.add_scalar("lr", row["lr"], row["step"])
-
-    def close(self) -> None:
-        """Write what is left; it is only a copy, so that a failure here harms nothing."""
-        if self.writer is not None:
-            with contextlib.suppress(OSError):
-                self.writer.close()
-
-
 def attempt(
     run: Run,
     folder: RunFolder,
@@ -149,7 +112,7 @@ def _attempt(
         trainer.load(saved)
         keeper.saved = trainer.position
     if first:
-        folder.add_environment({**environment(), "commit": _commit(), **_sources(run)})
+        folder.add_environment(provenance(run))
         folder.write_rows(trainer.rows)
     events = Events(folder.path / "tensorboard", trainer.step + 1) if first else None
 
@@ -167,10 +130,10 @@ def _attempt(
             events.close()
     keeper.save(trainer)
     state = State.FINISHED if trainer.diverged is None else State.DIVERGED
-    result = _result(trainer)
+    result = result_of(trainer)
     if first:
         folder.finish(state, result, trainer.rows)
-    return state, _line(result)
+    return state, line_of(result)
 
 
 @contextlib.contextmanager
@@ -183,73 +146,3 @@ def apart(run: Run) -> Iterator[None]:
             yield
     finally:
         torch.set_num_threads(threads)
-
-
-def outdated(run: Run, folder: RunFolder) -> bool:
-    """Return whether the source of task or optimizer has changed since the run was done."""
-    sources = _sources(run)
-    return any(
-        entry.get(key, digest) != digest
-        for entry in folder.environments()[-1:]
-        for key, digest in sources.items()
-    )
-
-
-def _sources(run: Run) -> dict[str, str]:
-    return {
-        "task source": source_digest(find_task(run.task.name)),
-        "optimizer source": source_digest(find_optimizer(run.optimizer.name)),
-    }
-
-
-def _commit() -> str:
-    """Return the commit of the working directory, with a + if files differ from it."""
-    try:
-        command = ["git", "describe", "--always", "--dirty=+", "--abbrev=40", "--exclude=*"]
-        return subprocess.run(command, capture_output=True, text=True, timeout=10).stdout.strip()
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-
-
-def _result(trainer: Trainer) -> dict[str, Any]:
-    run, task = trainer.run, trainer.task
-    return {
-        "metric": task.selects,
-        "largest": task.largest,
-        **outcome(trainer.rows, run.protocol, task.selects, task.largest),
-        "step": trainer.step,
-        "epoch": trainer.epoch,
-        "diverged_at_step": trainer.diverged,
-        "seconds": trainer.seconds,
-        "parameters": sum(p.numel() for p in trainer.model.parameters()),
-        "state_bytes": sum(map(_state_bytes, trainer.optimizers.values())),
-        "weights": _weights_digest(trainer.model),
-    }
-
-
-def _state_bytes(optimizer: Optimizer) -> int:
-    entries: list[Mapping[str, Any]] = [s for s in optimizer.state.values() if isinstance(s, dict)]
-    tensors = [v for entry in entries for v in entry.values() if isinstance(v, torch.Tensor)]
-    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
-
-
-def _weights_digest(model: nn.Module) -> str:
-    """Return a digest of all weights, by which two runs can be seen to be the same."""
-    digest = hashlib.sha256()
-    for name, tensor in model.state_dict().items():
-        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-        digest.update(
-            tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes()
-        )
-    return digest.hexdigest()
-
-
-def _line(result: dict[str, Any]) -> str:
-    """Return the result in a line."""
-    if result["diverged_at_step"] is not None:
-        return f"diverged at step {result['diverged_at_step']:,}"
-    metric = result["metric"]
-    chosen = result.get("selected") or result["best_on_test"]
-    epoch = f"epoch {chosen['epoch']}"
-    how = f"{epoch}, chosen on validation" if "selected" in result else f"{epoch}, the best on test"
-    return f"test {metric} {chosen['test'][metric]:.4g} ({how})"

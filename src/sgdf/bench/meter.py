@@ -26,8 +26,8 @@ class Meter:
         self.count = 0
 
     def add(self, values: dict[str, Tensor]) -> None:
-        """Take the numbers of one batch."""
-        self.pending.append(values)
+        """Take the numbers of one batch, without the graphs they come from."""
+        self.pending.append({name: torch.as_tensor(v).detach() for name, v in values.items()})
 
     def read(self) -> tuple[dict[str, float], int | None]:
         """Return the means since the last reading, and how many batches ago it diverged."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import json
+import statistics
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -31,32 +33,56 @@ def duration(seconds: float) -> str:
     return f"{minutes} min {rest} s" if minutes else f"{rest} s"
 
 
-def grid_table(states: Mapping[str, State], tables: Mapping[str, Mapping[str, Any]]) -> Table:
-    """Return how many runs of each setting are how far.
+def grid_table(
+    states: Mapping[str, State],
+    tables: Mapping[str, Mapping[str, Any]],
+    results: Mapping[str, dict[str, Any]] | None = None,
+) -> Table:
+    """Return how many runs of each setting are how far, and what they came to.
 
     Args:
         states: by key of the run.
         tables: the specs of the same runs.
+        results: those of runs that are over.
     """
-    counts: dict[str, Counter[State]] = {}
-    for key, table in tables.items():
-        setting = ", ".join(settings_label(table, tables))
-        counts.setdefault(setting, Counter())[states[key]] += 1
-    shown = [state for state in State if any(state in count for count in counts.values())]
-    result = Table(box=None, pad_edge=False)
-    result.add_column("setting", overflow="fold")
-    result.add_column("runs", justify="right")
-    for state in shown:
-        result.add_column(state.value, justify="right")
-    for setting, count in counts.items():
+    settings: dict[str, list[str]] = {}
+    for key in sorted(tables, key=lambda key: _order(tables[key])):
+        settings.setdefault(", ".join(settings_label(tables[key], tables)), []).append(key)
+    shown = [state for state in State if state in states.values()]
+    result = _catalogue("setting")
+    for title in ("runs", *(state.value for state in shown)):
+        result.add_column(title, justify="right")
+    if results:
+        result.add_column("on test, mean ± sd")
+    for setting, keys in settings.items():
+        count = Counter(states[key] for key in keys)
         figures = [str(count[state] or "") for state in shown]
-        result.add_row(escape(setting), str(count.total()), *figures)
+        came_to = summary([results[key] for key in keys if key in results]) if results else ""
+        result.add_row(escape(setting), str(len(keys)), *figures, came_to)
     return result
+
+
+def summary(results: list[dict[str, Any]]) -> str:
+    """Return the test figures of finished runs in words; one run has no spread."""
+    finished = [result for result in results if result["diverged_at_step"] is None]
+    if not finished:
+        return ""
+    metric = finished[0]["metric"]
+    chosen = [result.get("selected") or result["best_on_test"] for result in finished]
+    values = [row["test"][metric] for row in chosen]
+    spread = f" ± {statistics.stdev(values):.2g}" if len(values) > 1 else ""
+    how = "" if "selected" in finished[0] else ", best epoch on test"
+    return f"{metric} {statistics.fmean(values):.4g}{spread}{how}"
+
+
+def _order(table: Mapping[str, Any]) -> str:
+    """Return what settings are sorted by: the task first, then the optimizer and its numbers."""
+    return json.dumps([table["task"], table["optimizer"], table["train"]])
 
 
 def store_report(folders: Iterable[RunFolder]) -> Iterable[Any]:
     """Yield what is to be said of the runs in a store, a table or a line at a time."""
-    tables, states, by_key = {}, {}, {}
+    tables, states, results, by_key = {}, {}, {}, {}
     for folder in folders:
         table = folder.table()
         if table is None:
@@ -64,7 +90,10 @@ def store_report(folders: Iterable[RunFolder]) -> Iterable[Any]:
             continue
         tables[folder.key], states[folder.key] = table, folder.state()
         by_key[folder.key] = folder
-    yield grid_table(states, tables)
+        result = folder.result()
+        if result is not None and states[folder.key].over:
+            results[folder.key] = result
+    yield grid_table(states, tables, results)
     names = labels(tables)
     for state, what in _REMARKABLE.items():
         for key in (key for key in tables if states[key] is state):

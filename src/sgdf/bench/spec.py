@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import itertools
 import json
 import math
 import re
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib import resources
@@ -25,6 +24,7 @@ from typing import Any, TypeVar, get_type_hints
 import torch
 from torch import nn
 
+from .grid import Table, change, empty_list, grid, grid_size, quoted
 from .objects import SpecError, importable_from, options_of, suggestion
 from .optimizers import optimizer_maker, optimizer_options
 from .schedule import make_scheduler, schedule_options, waits_for_plateau
@@ -36,7 +36,6 @@ PROTOCOLS = ("validation", "paper")
 PRECISIONS = ("float32", "bfloat16", "float16")
 DEFAULT_SCHEDULE = {"name": "ConstantLR", "factor": 1.0}
 
-Table = dict[str, Any]
 T = TypeVar("T")
 
 
@@ -121,13 +120,13 @@ class Run:
         return {
             "seed": self.seed,
             "protocol": self.protocol,
-            "task": {"name": self.task.name, **_quoted(self.task.options)},
-            "optimizer": {"name": self.optimizer.name, **_quoted(self.optimizer.options)},
+            "task": {"name": self.task.name, **quoted(self.task.options)},
+            "optimizer": {"name": self.optimizer.name, **quoted(self.optimizer.options)},
             "schedule": {
                 "name": self.schedule.name,
                 "every": self.schedule.every,
                 "warmup": self.schedule.warmup,
-                **_quoted(self.schedule.options),
+                **quoted(self.schedule.options),
             },
             "train": dataclasses.asdict(self.train),
         }
@@ -186,7 +185,7 @@ def load(source: str | Path, changes: Table | None = None) -> Experiment:
         raise SpecError(f"{source}: is not valid TOML: {error}") from error
     try:
         for key, value in (changes or {}).items():
-            _change(document, key, value)
+            change(document, key, value)
         return read(document, default_name=path.stem, folder=folder)
     except SpecError as error:
         raise SpecError(f"{source}: {error}") from error.__cause__
@@ -239,56 +238,16 @@ def read(
         )
     if folder:
         importable_from(folder)
-    size = _grid_size(document)
+    empty = empty_list(document)
+    if empty:
+        raise SpecError(f"{empty} = []: stands for no run; it needs an item at least")
+    size = grid_size(document)
     if size > MAX_RUNS:
         raise SpecError(f"stands for {size:,} runs; at most {MAX_RUNS:,} are allowed")
     checked = _Checked()
-    runs = [_run(table, checked) for table in _grid(document)]
+    runs = [_run(table, checked) for table in grid(document)]
     runs.sort(key=lambda run: run.seed)  # so that a part of the grid compares all optimizers
     return Experiment(name, about, tuple({run.key: run for run in runs}.values()), folder)
-
-
-def _change(document: Table, key: str, value: Any) -> None:
-    *tables, last = key.split(".")
-    for name in tables:
-        inner = document.setdefault(name, {})
-        if isinstance(inner, list) and all(isinstance(item, dict) for item in inner):
-            rest = key.partition(".")[2]
-            for item in inner:
-                _change(item, rest, value)
-            return
-        if not isinstance(inner, dict):
-            raise SpecError(f"{key}: cannot be set, {name} is not a table")
-        document, key = inner, key.partition(".")[2]
-    document[last] = value
-
-
-def _grid_size(value: Any) -> int:
-    if isinstance(value, dict):
-        return math.prod(map(_grid_size, value.values()))
-    if isinstance(value, list):
-        return sum(_grid_size(item) if isinstance(item, dict) else 1 for item in value)
-    return 1
-
-
-def _grid(value: Any) -> Iterator[Any]:
-    """Yield what a value with lists in it stands for, one without lists at a time."""
-    if isinstance(value, dict):
-        for items in itertools.product(*(list(_grid(item)) for item in value.values())):
-            yield dict(zip(value, items, strict=True))
-    elif isinstance(value, list):
-        for item in value:
-            yield from _grid(item) if isinstance(item, dict) else [item]
-    else:
-        yield value
-
-
-def _quoted(options: Table) -> Table:
-    """Put list values into a list of their own, as a spec has them."""
-    return {
-        key: [list(value)] if isinstance(value, list | tuple) else value
-        for key, value in options.items()
-    }
 
 
 class _Checked:

@@ -31,7 +31,8 @@ import tomli_w
 import torch
 
 from . import files, lock
-from .spec import Run, Table, run_key
+from .grid import Table
+from .spec import Run, run_key
 
 CHECKPOINT = re.compile(r"(\d{12})-([0-9a-f]{16})\.pt")
 KEPT_CHECKPOINTS = 2

@@ -54,9 +54,8 @@ class Trainer:
             self.task.optimizers(optimizer_maker(run.optimizer.name, run.optimizer.options))
         )
         if self.settings.compile:
-            for network in (
-                self.model.values() if isinstance(self.model, nn.ModuleDict) else [self.model]
-            ):
+            several = isinstance(self.model, nn.ModuleDict)
+            for network in self.model.children() if several else [self.model]:
                 network.compile()
         self.parallel = processes.parallel(self.model)
         self.averaged = self._averaged() if self.settings.ema_decay else None
@@ -202,11 +201,11 @@ class Trainer:
                 self.step, self.epoch_step = self.step + 1, self.epoch_step + 1
                 if self.averaged:
                     self.averaged.update_parameters(self.model)
+                if self.step % settings.log_every == 0:
+                    self._note()
                 if by_step:
                     for scheduler in self.schedulers.values():
                         scheduler.step()
-                if self.step % settings.log_every == 0:
-                    self._note()
             now = time.perf_counter()
             seconds["step"] += now - loaded
             if update.complete:
@@ -226,8 +225,10 @@ class Trainer:
 
     def _end_epoch(self) -> None:
         """Log the epoch's mean training figures, evaluate, and go on with the schedule."""
+        start = time.perf_counter()
         if self.meter.pending:
-            self._note()
+            self._note()  # waits for the device, whose work it was
+        self.seconds["step"] += time.perf_counter() - start
         if self.diverged is not None:
             return
         row: Row = {"kind": "epoch", "train": self.meter.epoch()}
@@ -246,10 +247,18 @@ class Trainer:
         metrics = None
         if self.processes.rank == 0:
             with self._evaluating():
-                metrics = {split: self.task.evaluate(split) for split in splits}
+                metrics = {split: self._metrics(split) for split in splits}
         self.seconds["evaluation"] += time.perf_counter() - start
         shared: dict[str, dict[str, float]] = self.processes.share(metrics)
         return shared
+
+    def _metrics(self, split: str) -> dict[str, float]:
+        metrics = {name: float(value) for name, value in self.task.evaluate(split).items()}
+        if self.task.selects not in metrics:
+            raise ValueError(
+                f"the task selects by {self.task.selects!r}, but evaluates {', '.join(metrics)}"
+            )
+        return metrics
 
     @contextmanager
     def _evaluating(self) -> Iterator[None]:

@@ -68,7 +68,7 @@ class Task(ABC):
 
     @abstractmethod
     def step(self, batch: Any, update: Update) -> dict[str, Tensor]:
-        """Train on one batch, and return numbers to log, such as ``{"loss": loss.detach()}``.
+        """Train on one batch, and return numbers to log, such as ``{"loss": loss}``.
 
         The run has diverged where one of them is not finite, or far above its first value.
         """

@@ -109,7 +109,7 @@ class Characters(Task):
         self.hidden = hidden[0].detach(), hidden[1].detach()
         loss = nn.functional.cross_entropy(scores.flatten(0, 1), targets.flatten())
         update(loss)
-        return {"loss": loss.detach()}
+        return {"loss": loss}
 
     def evaluate(self, split: str) -> dict[str, float]:
         """Return the loss, and the same as perplexity and in bits."""

@@ -75,7 +75,7 @@ class Supervised(Task):
         inputs, targets = batch
         loss = self.loss(self.model(inputs), targets)
         update(loss)
-        return {"loss": loss.detach()}
+        return {"loss": loss}
 
     def evaluate(self, split: str) -> dict[str, float]:
         """Return loss and, for classes, accuracy."""

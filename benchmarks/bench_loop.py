@@ -1,0 +1,122 @@
+"""Measure the bench's loop against the same loop written out by hand: steps per second.
+
+Both train the same task with the same optimizer, batches and logging interval, taking
+turns epoch by epoch; the bench's loop also keeps its clock, its log and its checkpoints.
+"""
+
+import contextlib
+import statistics
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from sgdf.bench.attempt import Keeper
+from sgdf.bench.processes import Processes
+from sgdf.bench.randomness import derived_seed
+from sgdf.bench.spec import read, settled
+from sgdf.bench.store import RunFolder
+from sgdf.bench.tasks import find_task
+from sgdf.bench.train import ORDER, Trainer
+from sgdf.environment import environment
+
+BOUND = 0.97
+ROUNDS = 31
+TASKS = {
+    "digits-mlp": {},
+    "digits-cnn": {},
+    "digits-cnn, batch_norm": {"batch_norm": True},
+    "logistic": {},
+    "characters": {"characters": 60_000},
+}
+
+
+def by_hand(name, options, batch_size):
+    """Yield the seconds of each epoch of a loop that does nothing but train and sum the loss."""
+    torch.manual_seed(0)
+    task = find_task(name)(**options)
+    optimizer = torch.optim.SGD(task.model.parameters(), lr=0.01, momentum=0.9)
+    scheduler = torch.optim.lr_scheduler.ConstantLR(optimizer, factor=1.0)
+    epoch = 0
+    while True:
+        start = time.perf_counter()
+        order = torch.Generator().manual_seed(derived_seed(0, ORDER, epoch))
+        total, hidden = 0.0, None
+        for inputs, targets in task.batches(batch_size, order):
+            optimizer.zero_grad()
+            if name == "characters":
+                outputs, hidden = task.model(inputs, hidden)
+                hidden = hidden[0].detach(), hidden[1].detach()
+                loss = nn.functional.cross_entropy(outputs.flatten(0, 1), targets.flatten())
+            else:
+                loss = task.loss(task.model(inputs), targets)
+            loss.backward()
+            optimizer.step()
+            total += loss.item()
+        scheduler.step()
+        yield time.perf_counter() - start
+        epoch += 1
+
+
+def by_the_bench(name, options, batch_size, folder):
+    """Yield the seconds of each epoch of the bench's loop, without the evaluation at its end."""
+    document = {
+        "task": {"name": name, **options},
+        "optimizer": {"name": "sgd", "lr": 0.01},
+        "train": {"epochs": 1_000_000, "batch_size": batch_size, "evaluate_every": 1_000_000},
+    }
+    (run,) = settled(read(document), torch.get_num_threads()).runs
+    trainer = Trainer(run, Processes())
+    folder.prepare(run)
+    keeper = Keeper(folder, 60.0, threading.Event(), lambda event: None)
+
+    def pause(trainer):
+        keeper(trainer)
+        if not trainer.epoch_step:
+            raise EndOfEpoch
+
+    while True:
+        start = time.perf_counter()
+        with contextlib.suppress(EndOfEpoch):
+            trainer.fit(pause, folder.append)
+        yield time.perf_counter() - start
+
+
+class EndOfEpoch(Exception):  # noqa: N818  # no error
+    """The turn is over."""
+
+
+def main():
+    """Print the ratios."""
+    print(", ".join(f"{key} {value}" for key, value in environment().items()))
+    slow = False
+    for title, options in TASKS.items():
+        name = title.partition(",")[0]
+        with tempfile.TemporaryDirectory() as place:
+            turns = (
+                by_hand(name, options, 64),
+                by_the_bench(name, options, 64, RunFolder(Path(place) / "run")),
+            )
+            for loop in turns * 3:
+                next(loop)
+            times = [tuple(next(loop) for loop in turns) for _ in range(ROUNDS)]
+        ratios = [hand / bench for hand, bench in times]
+        median = statistics.median(ratios)
+        low, _, high = statistics.quantiles(ratios, n=4)
+        slow |= median < BOUND
+        steps = len(find_task(name)(**options).batches(64, torch.Generator()))
+        step = 1000 * statistics.median(bench for _, bench in times) / steps
+        print(
+            f"{title:24} {median:.3f} of the hand-written loop's throughput "
+            f"({low:.3f} to {high:.3f}), {step:.2f} ms a step, >= {BOUND}: "
+            f"{'FAILS' if median < BOUND else 'holds'}"
+        )
+    sys.exit(slow)
+
+
+if __name__ == "__main__":
+    main()
