@@ -143,7 +143,7 @@ def run_of(task="bench_tasks:Points", optimizer="sgd", train=(), schedule=None, 
 def trained(run):
     """Return a trainer that has gone to the end."""
     trainer = Trainer(run, Processes())
-    trainer.fit(lambda trainer: None, lambda row: None)
+    trainer.fit(lambda trainer: None)
     return trainer
 
 

@@ -117,7 +117,7 @@ def test_damage_is_shown_and_mended(place):
     (other.path / "spec.toml").write_text("seed = 1")
     status = sgdf("status", "mine")
     assert "damaged: bench_tasks:Points" in status
-    assert "its spec is damaged" in status
+    assert "no whole spec; sgdf run of its experiment mends it" in status
     sgdf("run", "mine.toml")
     assert {folder.state() for folder in Store("results/mine").folders()} == {State.FINISHED}
 

@@ -21,6 +21,7 @@ from sgdf.bench.spec import load, settled
 from sgdf.bench.store import State, Store
 from sgdf.bench.workers import Workers
 
+pytestmark = pytest.mark.usefixtures("told_at_once")
 HERE = Path(__file__).parent
 
 
@@ -40,7 +41,7 @@ def experiment(tmp_path, delay=0.0, epochs=3, seeds=(0, 1), **changes):
 
 def plan_of(path, store, **options):
     found = settled(load(path), threads=1)
-    plan = Plan(found.runs, store, HERE, **options)
+    plan = Plan(found.runs, store, **options)
     plan.prepare()
     return plan
 

@@ -18,8 +18,11 @@ from sgdf.bench import files, lock
 from sgdf.bench.attempt import attempt
 from sgdf.bench.files import StoreError
 from sgdf.bench.processes import Processes
-from sgdf.bench.provenance import outdated
+from sgdf.bench.provenance import differences, sources
 from sgdf.bench.store import RunFolder, State, Store
+
+
+pytestmark = pytest.mark.usefixtures("told_at_once")
 
 
 def do(run, store, stop_after=None, every=1e9):
@@ -122,7 +125,7 @@ def test_the_record_of_a_run(store, run):
     assert environment["threads"] == "1"
     assert {"cpu", "python", "sgdf", "commit"} <= set(environment)
     assert len(list(folder.path.glob("*.pt"))) == 1
-    assert not outdated(run, folder)
+    assert not differences([environment], sources(run))
 
 
 def test_the_best_on_test_is_called_so(store):
@@ -153,7 +156,7 @@ def test_events_for_tensorboard(store, run):
 def test_sources_that_changed_are_noticed(store, run, monkeypatch):
     folder, _, _ = do(run, store)
     monkeypatch.setattr("sgdf.bench.provenance.source_digest", lambda target: "another")
-    assert outdated(run, folder)
+    assert differences(folder.environments(), sources(run)) == ["task source", "optimizer source"]
 
 
 def flip(path, position=-50):

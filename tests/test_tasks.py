@@ -30,7 +30,7 @@ def small(name):
 def test_training_lowers_the_loss(name):
     trainer = trainer_of(name, epochs=5, log_every=10)
     before = trainer.evaluate()
-    trainer.fit(lambda trainer: None, lambda row: None)
+    trainer.fit(lambda trainer: None)
     after = trainer.evaluate()
     assert all(after[split]["loss"] < 0.9 * before[split]["loss"] for split in after)
     assert trainer.task.selects in after["validation"]

@@ -8,6 +8,7 @@ from torch import nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from bench_tasks import Plain, Points, run_of, trained
+from sgdf.bench.objects import SpecError
 from sgdf.bench.processes import Processes
 from sgdf.bench.randomness import capture, derived_seed, seed_all
 from sgdf.bench.train import ORDER, Stopped, Trainer
@@ -66,7 +67,7 @@ def test_modules_that_a_task_has_put_into_evaluation_mode_stay_there():
     trainer = Trainer(run_of(), Processes())
     frozen = trainer.model[1]
     frozen.eval()
-    trainer.fit(lambda trainer: None, lambda row: None)
+    trainer.fit(lambda trainer: None)
     assert not frozen.training
     assert trainer.model[3].training
     assert torch.equal(frozen.running_mean, torch.zeros(8))
@@ -92,7 +93,7 @@ def test_weights_are_averaged_and_evaluated():
     run = run_of(train={"ema_decay": 0.9})
     trainer = Trainer(run, Processes())
     by_hand = AveragedModel(trainer.model, multi_avg_fn=get_ema_multi_avg_fn(0.9), use_buffers=True)
-    trainer.fit(lambda trainer: by_hand.update_parameters(trainer.model), lambda row: None)
+    trainer.fit(lambda trainer: by_hand.update_parameters(trainer.model))
     assert same_weights(trainer.averaged.module, by_hand.module)
     assert not same_weights(trainer.averaged.module, trainer.model)
     trainer.task.model = by_hand.module.eval()
@@ -107,7 +108,7 @@ def test_mixed_precision(precision):
     mixed = Trainer(run_of(train={"precision": precision, "epochs": 10}), Processes())
     mixed.model[0].register_forward_hook(lambda module, inputs, output: seen.append(output.dtype))
     mixed.model[0].weight.register_hook(lambda grad: seen.append(torch.is_autocast_enabled("cpu")))
-    mixed.fit(lambda trainer: None, lambda row: None)
+    mixed.fit(lambda trainer: None)
     assert set(seen) == {getattr(torch, precision), False}
     assert mixed.update.scaler.is_enabled() == (precision == "float16")
     assert mixed.model[0].weight.dtype == full.model[0].weight.dtype == torch.float32
@@ -238,7 +239,7 @@ def test_the_clock_knows_what_time_is_spent_on(monkeypatch):
 
     monkeypatch.setattr("sgdf.bench.train.find_task", lambda name: Timed)
     trainer = Trainer(run_of(), Processes())
-    trainer.fit(lambda trainer: setattr(clock, "now", clock.now + 1e6), lambda row: None)
+    trainer.fit(lambda trainer: setattr(clock, "now", clock.now + 1e6))
     assert trainer.seconds == {"data": 12.0, "step": 120.0, "evaluation": 6000.0}
 
 
@@ -257,8 +258,8 @@ def test_compiled_networks_train_the_same(precision):
 
 
 def test_batches_that_cannot_be_split_are_refused():
-    with pytest.raises(ValueError, match="batch_size = 32 cannot be split into 3"):
-        Trainer(run_of(train={"accumulate": 3}), Processes())
+    with pytest.raises(SpecError, match="batch_size = 32: must be a multiple of 3"):
+        run_of(train={"accumulate": 3})
     with pytest.raises(ValueError, match="follow on each other"):
         Trainer(run_of("characters", train={"accumulate": 2}), Processes())
     with pytest.raises(ValueError, match="do not make up one whole step"):
@@ -294,6 +295,6 @@ def test_a_pause_can_stop_it():
             raise Stopped
 
     with pytest.raises(Stopped):
-        trainer.fit(pause, lambda row: None)
+        trainer.fit(pause)
     assert trainer.step == 2
     assert not trainer.finished

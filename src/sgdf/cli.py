@@ -248,13 +248,13 @@ def run(
     from .bench.estimate import estimate
     from .bench.files import StoreError
     from .bench.labels import labels
-    from .bench.launch import Plan, stopping, work
+    from .bench.launch import TO_DO, Plan, stopping, work
     from .bench.objects import SpecError
     from .bench.processes import Processes
     from .bench.progress import display
-    from .bench.provenance import outdated
+    from .bench.provenance import differences, sources
     from .bench.spec import load, settled
-    from .bench.store import Store
+    from .bench.store import State, Store
     from .bench.workers import Workers
 
     console = Console()
@@ -266,37 +266,40 @@ def run(
         if processes.count > 1 and workers > 1:
             raise SpecError("--workers: must be 1 under torchrun")
         share = max(1, torch.get_num_threads() // workers)
-        found = settled(load(experiment, settings), share, processes.count)
+        found = load(experiment, settings)
+        try:
+            found = settled(found, share, processes.count)
+        except SpecError as error:
+            raise SpecError(f"{experiment}: {error}") from error
     except SpecError as error:
         raise _refused(error) from error
 
     place = out or Path("results") / found.name
-    store = Store(place)
-    tables = show.plan_tables(found.runs)
-    states = {run.key: store.folder(run).state() for run in found.runs}
-    done = sum(state.over for state in states.values())
-    if dry_run:
-        console.print(show.grid_table(states, tables))
-        left = [run for run in found.runs if not states[run.key].over]
-        times = estimate(left, store)
-        console.print(
-            f"{done} of {len(found.runs)} runs are done in {place}; the others will take about "
-            f"{show.duration(sum(times.values()) / workers)} with {workers} "
-            f"worker{'s' if workers > 1 else ''}.",
-            highlight=False,
-        )
-        return
-
-    stale = [run for run in found.runs if states[run.key].over and outdated(run, store.folder(run))]
-    plan = Plan(found.runs, place, found.folder, checkpoint_every)
+    store, tables = Store(place), show.plan_tables(found.runs)
     try:
+        states = {run.key: store.folder(run).state() for run in found.runs}
+        done = sum(state.over for state in states.values())
+        if dry_run:
+            if processes.rank == 0:
+                console.print(show.grid_table(states, tables))
+                to_do = [*TO_DO, *([State.FAILED] if retry else [])]
+                left = [run for run in found.runs if states[run.key] in to_do]
+                line = show.outlook(estimate(left, store), workers)
+                _say(console, f"{done} of {len(found.runs)} runs are done in {place}; {line}")
+            return
+        plan = Plan(found.runs, place, checkpoint_every)
         if processes.rank == 0:
             plan.prepare(retry)
-            console.print(f"{len(found.runs)} runs, {done} done, in {place}", highlight=False)
-            if stale:
-                console.print(
-                    f"{len(stale)} of those were made with other versions of their task or "
-                    "optimizer's source; --out another folder compares like with like."
+            _say(console, f"{len(found.runs)} runs, {done} done, in {place}")
+            over = [run for run in found.runs if states[run.key].over]
+            changed = [
+                run for run in over if differences(store.folder(run).environments(), sources(run))
+            ]
+            if changed:
+                _say(
+                    console,
+                    f"{len(changed)} of those were made with other versions of their task's or "
+                    "optimizer's source; --out another folder compares like with like.",
                 )
         names = labels(tables)
         with stopping() as stop, display(console, names, len(found.runs), done) as screen:
@@ -304,31 +307,33 @@ def run(
                 Workers(plan, workers, screen).work(stop)
             else:
                 work(plan, screen, stop)
+        if processes.rank == 0:
+            _conclude(console, plan, stop.is_set())
     except StoreError as error:
         raise _refused(error) from error
-    if processes.rank == 0:
-        _conclude(console, plan, stop.is_set(), experiment)
+
+
+def _say(console: Console, line: str) -> None:
+    console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 def _refused(error: Exception) -> typer.Exit:
-    Console(stderr=True).print(
-        f"sgdf: {error}", style="red", markup=False, highlight=False, soft_wrap=True
-    )
+    console = Console(stderr=True, style="red")
+    _say(console, f"sgdf: {error}")
     return typer.Exit(2)
 
 
-def _conclude(console: Console, plan: Plan, stopped: bool, experiment: str) -> None:
+def _conclude(console: Console, plan: Plan, stopped: bool) -> None:
     """Say how it ended, and leave with an exit code that says so too."""
     from .bench.store import State, Store
 
     states = Counter(Store(plan.store).folder(run).state() for run in plan.runs)
     counts = ", ".join(f"{states[state]} {state.value}" for state in State if states[state])
-    console.print(f"{counts}. sgdf status {plan.store} shows more.", highlight=False)
+    _say(console, f"{counts}. sgdf status {plan.store} shows more.")
     if stopped:
-        console.print("Stopped; the same command goes on from here.")
+        _say(console, "Stopped; the same command goes on from here.")
         raise typer.Exit(130)
-    left = [state for state in states if not state.over]
-    if State.FAILED in left or (left and State.RUNNING not in left):
+    if any(not state.over and state is not State.RUNNING for state in states):
         raise typer.Exit(1)
 
 
@@ -339,6 +344,9 @@ def status(
     ] = Path("results"),
 ) -> None:
     """Show how far the runs in a folder are, and what went wrong."""
+    from rich.markup import escape
+
+    from .bench.files import StoreError
     from .bench.show import store_report
     from .bench.store import Store
 
@@ -348,10 +356,13 @@ def status(
     places = places or sorted(path.parent for path in place.glob("*/runs"))
     if not places:
         raise _refused(ValueError(f"{place}: no runs there; sgdf run makes them in results/NAME"))
-    for path in places:
-        console.rule(str(path), align="left")
-        for part in store_report(Store(path).folders()):
-            console.print(part, highlight=False, soft_wrap=isinstance(part, str))
+    try:
+        for path in places:
+            console.rule(escape(str(path)), align="left")
+            for part in store_report(Store(path).folders()):
+                console.print(part, highlight=False, soft_wrap=isinstance(part, str))
+    except StoreError as error:
+        raise _refused(error) from error
 
 
 @app.command()

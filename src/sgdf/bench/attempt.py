@@ -13,13 +13,15 @@ from .events import Events
 from .files import StoreError
 from .outcome import line_of, result_of
 from .processes import Processes
-from .provenance import provenance
+from .provenance import differences, provenance
 from .randomness import seeded
 from .spec import Run
 from .store import RunFolder, State, brief
 from .train import Position, Row, Stopped, Trainer
 
 Tell = Callable[[dict[str, Any]], None]
+PUBLISH_SECONDS = 1.0
+"""Metrics are written out and told of no more often than this: a tiny task has 100 rows by then."""
 
 
 class Stop(Protocol):
@@ -30,31 +32,58 @@ class Stop(Protocol):
 
 
 class Keeper:
-    """Saves a trainer's state when it is time to, or when an end was asked for.
+    """Publishes a trainer's metrics and saves its state when it is time to.
 
     Args:
         folder: where to; only the first process keeps anything.
         every: seconds between checkpoints.
         stop: asks for an end.
-        tell: is told of each checkpoint.
+        tell: is told of metrics and checkpoints.
     """
 
     def __init__(self, folder: RunFolder, every: float, stop: Stop, tell: Tell) -> None:
         self.folder, self.every, self.stop, self.tell = folder, every, stop, tell
-        self.due = time.monotonic() + every
+        self.publish_at = time.monotonic()
+        self.save_at = self.publish_at + every
         self.saved: Position | None = None
+        self.events: Events | None = None
+        self.published = 0
+
+    def begin(self, trainer: Trainer) -> None:
+        """Go on with what there is of the run."""
+        self.published = len(trainer.rows)
+        if trainer.step:
+            self.saved = trainer.position
+        if trainer.processes.rank == 0:
+            self.folder.write_rows(trainer.rows)
+            self.events = Events(self.folder.path / "tensorboard", trainer.step + 1)
+            self._tell_progress(trainer, {})
 
     def __call__(self, trainer: Trainer) -> None:
-        """Save if it is time; raise ``Stopped`` if an end was asked for."""
-        stop, due = self.stop.is_set(), time.monotonic() >= self.due
+        """Publish and save if it is time; raise ``Stopped`` if an end was asked for."""
+        now = time.monotonic()
+        if now >= self.publish_at:
+            self.publish(trainer)
+        stop, save = self.stop.is_set(), now >= self.save_at
         if trainer.processes.count > 1:  # who must agree, and do so when they talk anyway
-            if trainer.step % trainer.settings.log_every:
+            if trainer.epoch_step and trainer.step % trainer.settings.log_every:
                 return
-            stop, due = trainer.processes.share((stop, due))
-        if stop or due:
+            stop, save = trainer.processes.share((stop, save))
+        if stop or save:
             self.save(trainer)
         if stop:
             raise Stopped
+
+    def publish(self, trainer: Trainer) -> None:
+        """Write and tell of the rows that are new."""
+        if self.events:
+            rows = trainer.rows[self.published :]
+            self.folder.append(rows)
+            self.events.add(rows)
+            if rows:
+                self._tell_progress(trainer, rows[-1])
+        self.published = len(trainer.rows)
+        self.publish_at = time.monotonic() + PUBLISH_SECONDS
 
     def save(self, trainer: Trainer) -> None:
         """Save a checkpoint, unless this very state is saved already."""
@@ -64,7 +93,18 @@ class Keeper:
                 self.folder.save(state, trainer.step)
                 self.tell({"event": "saved", "step": trainer.step})
             self.saved = trainer.position
-        self.due = time.monotonic() + self.every
+        self.save_at = time.monotonic() + self.every
+
+    def end(self, trainer: Trainer) -> None:
+        """Publish what is left; a checkpoint has all of it, should that fail."""
+        with contextlib.suppress(StoreError):
+            self.publish(trainer)
+        if self.events:
+            self.events.close()
+
+    def _tell_progress(self, trainer: Trainer, row: Row) -> None:
+        steps = {"step": trainer.step, "steps": trainer.steps}
+        self.tell({"event": "progress", **steps, "row": row})
 
 
 def attempt(
@@ -86,48 +126,42 @@ def attempt(
     """
     try:
         with apart(run):
-            return _attempt(
-                run, folder, processes, Keeper(folder, checkpoint_every, stop, tell), tell
-            )
+            keeper = Keeper(folder, checkpoint_every, stop, tell)
+            return _attempt(run, folder, processes, keeper)
     except Stopped:
         return State.PAUSED, "stopped; the same command goes on from here"
     except StoreError as error:
-        return folder.progress(), str(error)
+        if processes.count > 1:
+            raise  # the others would wait for this process
+        return State.PAUSED, str(error)
     except (Exception, SystemExit) as error:
         if processes.rank == 0:
             with contextlib.suppress(StoreError):  # then the run is tried again
                 folder.fail(error)
         if processes.count > 1:
-            raise  # the others would wait for this process
+            raise
         return State.FAILED, brief(error)
 
 
 def _attempt(
-    run: Run, folder: RunFolder, processes: Processes, keeper: Keeper, tell: Tell
+    run: Run, folder: RunFolder, processes: Processes, keeper: Keeper
 ) -> tuple[State, str]:
     first = processes.rank == 0
     trainer = Trainer(run, processes)
     saved = processes.share(folder.load() if first else None)
     if saved is not None:
         trainer.load(saved)
-        keeper.saved = trainer.position
     if first:
-        folder.add_environment(provenance(run))
-        folder.write_rows(trainer.rows)
-    events = Events(folder.path / "tensorboard", trainer.step + 1) if first else None
-
-    def log(row: Row) -> None:
-        if events:
-            folder.append(row)
-            events.add(row)
-            tell({"event": "progress", "step": trainer.step, "steps": trainer.steps, "row": row})
-
-    tell({"event": "progress", "step": trainer.step, "steps": trainer.steps, "row": {}})
+        here = provenance(run)
+        if saved is not None:
+            changed = differences(folder.environments(), here)
+            folder.notices += [f"it goes on with another {what} than before" for what in changed]
+        folder.add_environment(here)
+    keeper.begin(trainer)
     try:
-        trainer.fit(keeper, log)
+        trainer.fit(keeper)
     finally:
-        if events:
-            events.close()
+        keeper.end(trainer)
     keeper.save(trainer)
     state = State.FINISHED if trainer.diverged is None else State.DIVERGED
     result = result_of(trainer)

@@ -17,7 +17,7 @@ TRIAL_SECONDS = 1.0
 
 
 def estimate(runs: list[Run], store: Store) -> dict[str, float]:
-    """Return the seconds that each of the runs will take, by key.
+    """Return the seconds that each of the runs will take, by key; NaN where a trial fails.
 
     Runs that differ in seed, optimizer or schedule alone are taken to be as long as each other.
     """
@@ -30,7 +30,10 @@ def estimate(runs: list[Run], store: Store) -> dict[str, float]:
     for run in runs:
         kind = _kind(run.as_table())
         if kind not in known:
-            known[kind] = [_trial(run)]
+            try:
+                known[kind] = [_trial(run)]
+            except Exception:  # the run itself will tell what is wrong
+                known[kind] = [math.nan]
         seconds[run.key] = sum(known[kind]) / len(known[kind])
     return seconds
 
@@ -42,7 +45,7 @@ def _kind(table: dict[str, Any]) -> str:
 def _trial(run: Run) -> float:
     """Train for a moment, and return how long the whole run would take."""
     with apart(run):
-        trainer = Trainer(run, Processes())
+        trainer = Trainer(run, Processes(alone=True))
         begun = time.monotonic()
 
         def pause(trainer: Trainer) -> None:
@@ -52,7 +55,7 @@ def _trial(run: Run) -> float:
                 raise Stopped
 
         try:
-            trainer.fit(pause, lambda row: None)
+            trainer.fit(pause)
         except Stopped:
             pass
         else:

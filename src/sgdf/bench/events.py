@@ -19,11 +19,14 @@ class Events:
 
             self.writer = SummaryWriter(str(path), purge_step=first_step)
 
-    def add(self, row: Row) -> None:
-        """Write a row of metrics."""
-        if self.writer is None:
-            return
+    def add(self, rows: list[Row]) -> None:
+        """Write rows of metrics."""
         with files.kept(self.path):
+            for row in rows:
+                self._add(row)
+
+    def _add(self, row: Row) -> None:
+        if self.writer is not None:
             kind = "step" if row["kind"] == "train" else "epoch"
             for split in ("train", "validation", "test"):
                 for name, value in row.get(split, {}).items():

@@ -12,7 +12,7 @@ TEMPORARY = ".tmp-"
 
 
 class StoreError(Exception):
-    """Something could not be kept: no space, no permission, a disk that is gone."""
+    """Something could not be kept or found: no space, no permission, a disk that is gone."""
 
 
 @contextlib.contextmanager
@@ -22,6 +22,26 @@ def kept(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise StoreError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+def read(path: Path) -> bytes:
+    """Return what is in a file; a file that is not there is empty.
+
+    Raises:
+        StoreError: if it is there and cannot be read, which says nothing about its content.
+    """
+    try:
+        return path.read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        return b""
+    except OSError as error:
+        raise StoreError(f"cannot read {path}: {error.strerror or error}") from error
+
+
+def remove(path: Path) -> None:
+    """Remove a file that may be there."""
+    with kept(path):
+        path.unlink(missing_ok=True)
 
 
 def write(path: Path, content: bytes) -> None:
@@ -47,16 +67,16 @@ def write(path: Path, content: bytes) -> None:
         _sync(path.parent)
 
 
-def append(path: Path, line: str) -> None:
-    """Add a line; one that a dying process has cut short is for the reader to notice."""
-    with kept(path), path.open("a", encoding="utf-8") as file:
-        file.write(line + "\n")
+def append(path: Path, lines: bytes) -> None:
+    """Add lines; one that a dying process has cut short is for the reader to notice."""
+    with kept(path), path.open("ab") as file:
+        file.write(lines)
 
 
 def remove_leftovers(folder: Path) -> None:
     """Remove what killed processes had begun to write; for the folder's owner alone."""
     for leftover in folder.glob(f"{TEMPORARY}*"):
-        leftover.unlink(missing_ok=True)
+        remove(leftover)
 
 
 def _sync(folder: Path) -> None:

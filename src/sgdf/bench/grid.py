@@ -58,7 +58,20 @@ def grid(value: Any) -> Iterator[Any]:
 
 def quoted(options: Table) -> Table:
     """Put list values into a list of their own, as a spec has them."""
-    return {
-        key: [list(value)] if isinstance(value, list | tuple) else value
-        for key, value in options.items()
-    }
+    return {key: _quoted(value) for key, value in options.items()}
+
+
+def _quoted(value: Any) -> Any:
+    if isinstance(value, dict):
+        return quoted(value)
+    return [list(value)] if isinstance(value, list | tuple) else value
+
+
+def misfit(value: Any, key: str = "") -> str | None:
+    """Return a key and value that no setting can have: NaN, dates and times."""
+    if isinstance(value, dict | list):
+        inner = value.items() if isinstance(value, dict) else ((None, item) for item in value)
+        found = (misfit(item, ".".join(filter(None, (key, name)))) for name, item in inner)
+        return next(filter(None, found), None)
+    fits = isinstance(value, bool | int | float | str) and value == value
+    return None if fits else f"{key} = {value}"

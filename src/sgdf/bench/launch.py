@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,8 +15,8 @@ from types import FrameType
 from typing import Any, Protocol
 
 from .attempt import Stop, attempt
+from .files import StoreError, kept
 from .grid import Table
-from .objects import importable_from
 from .processes import Processes
 from .spec import Run, read
 from .store import State, Store
@@ -37,75 +38,90 @@ class Plan:
     Attributes:
         runs: in the order in which they are begun.
         store: the folder that keeps them.
-        folder: where modules of the user's may lie.
         checkpoint_every: seconds between checkpoints.
     """
 
     runs: tuple[Run, ...]
     store: Path
-    folder: Path | None = None
     checkpoint_every: float = 60.0
 
     def prepare(self, retry: bool = False) -> None:
-        """Make every run's folder; with ``retry``, let failed ones be tried again."""
-        store = Store(self.store)
+        """Make every run's folder; with ``retry``, let failed ones be tried again.
+
+        A folder that cannot be used is told of when its turn comes.
+        """
+        with kept(self.store):
+            self.store.mkdir(parents=True, exist_ok=True)
         for run in self.runs:
-            folder = store.folder(run)
-            folder.prepare(run)
-            if retry:
-                folder.forgive()
+            folder = Store(self.store).folder(run)
+            with contextlib.suppress(StoreError):
+                folder.prepare(run)
+                if retry:
+                    folder.forgive()
 
     def as_json(self) -> str:
-        """Return the plan as a line for a worker."""
+        """Return the plan as a line for a worker, with where this process finds its modules."""
         return json.dumps(
             {
                 "runs": [run.as_table() for run in self.runs],
                 "store": str(self.store.absolute()),
-                "folder": self.folder and str(self.folder),
                 "checkpoint_every": self.checkpoint_every,
+                "path": sys.path,
             }
         )
 
     @classmethod
     def from_json(cls, line: str) -> Plan:
-        """Return the plan that such a line holds."""
+        """Return the plan that such a line holds, and find modules where its writer does."""
         content: Table = json.loads(line)
-        folder = content["folder"] and Path(content["folder"])
-        if folder:
-            importable_from(folder)
+        sys.path[:] = content["path"]
         runs = tuple(run for table in content["runs"] for run in read(table).runs)
-        return cls(runs, Path(content["store"]), folder, content["checkpoint_every"])
+        return cls(runs, Path(content["store"]), content["checkpoint_every"])
 
 
 def work(plan: Plan, display: Display, stop: Stop) -> None:
-    """Do every run that is to be done and that nobody else is at, one after the other."""
-    store = Store(plan.store)
+    """Do every run that is to be done and that nobody else is at, one after the other.
+
+    Then it looks again, once, for those that somebody else was at.
+    """
+    tried: set[str] = set()
     with Processes() as processes:
-        for run in plan.runs:
-            folder = store.folder(run)
-            first = processes.rank == 0
-            wanted = first and not stop.is_set() and folder.progress() in TO_DO
-            with folder.claimed() if wanted else contextlib.nullcontext(False) as ours:
-                # Another process may have finished it before the claim.
-                if not processes.share(ours and folder.progress() in TO_DO):
-                    continue
+        for run in plan.runs * 2:
+            if run.key not in tried and _work(run, plan, display, stop, processes):
+                tried.add(run.key)
 
-                def tell(event: dict[str, Any], run: Run = run, first: bool = first) -> None:
-                    if first:
-                        display(run.key, event)
 
-                tell({"event": "begin", "process": os.getpid()})
-                state, line = attempt(
-                    run,
-                    folder,
-                    processes,
-                    checkpoint_every=plan.checkpoint_every,
-                    stop=stop,
-                    tell=tell,
-                )
-                for notice in folder.notices:
-                    tell({"event": "notice", "line": notice})
-            tell({"event": "end", "state": state.value, "line": line})
+def _work(run: Run, plan: Plan, display: Display, stop: Stop, processes: Processes) -> bool:
+    """Do one run, unless that is not to be; return whether it was tried."""
+    folder, first = Store(plan.store).folder(run), processes.rank == 0
+
+    def tell(event: dict[str, Any]) -> None:
+        if first:
+            display(run.key, event)
+
+    try:
+        wanted = first and not stop.is_set() and folder.progress() in TO_DO
+        with folder.claimed() if wanted else contextlib.nullcontext(False) as ours:
+            # Another process may have finished it before the claim.
+            if not processes.share(ours and folder.progress() in TO_DO):
+                return False
+            tell({"event": "begin", "process": os.getpid()})
+            state, line = attempt(
+                run,
+                folder,
+                processes,
+                checkpoint_every=plan.checkpoint_every,
+                stop=stop,
+                tell=tell,
+            )
+            for notice in folder.notices:
+                tell({"event": "notice", "line": notice})
+    except StoreError as error:
+        if processes.count > 1:
+            raise  # the others would wait for this process
+        state, line = State.PAUSED, str(error)
+    tell({"event": "end", "state": state.value, "line": line})
+    return True
 
 
 @contextlib.contextmanager

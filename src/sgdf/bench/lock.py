@@ -24,7 +24,7 @@ from .files import StoreError, kept
 
 HELD = (errno.EACCES, errno.EAGAIN)
 PATIENCE = 3
-"""How often to try, 20 ms apart: whoever only asks if a lock is held, holds it for a moment."""
+"""How often to try, 20 ms apart: whoever only asks if a lock is held, shares it for a moment."""
 
 _ours: set[Path] = set()
 # Closing any descriptor of a file drops all of the process's locks on it, so that a lock of
@@ -62,24 +62,24 @@ def owner(path: Path) -> str | None:
     if path in _ours:
         return f"process {os.getpid()}"
     try:
-        descriptor = os.open(path, os.O_RDWR)
+        descriptor = os.open(path, os.O_RDONLY)
     except OSError:
         return None
     try:
-        if _try(descriptor, path):
+        if _try(descriptor, path, shared=True):
             return None
         return os.pread(descriptor, 200, 0).decode(errors="replace") or "somebody"
     finally:
         os.close(descriptor)
 
 
-def _try(descriptor: int, path: Path, pause: bool = False) -> bool:
+def _try(descriptor: int, path: Path, pause: bool = False, shared: bool = False) -> bool:
     if fcntl is None:
         raise StoreError("the bench needs the file locks of Linux or macOS")
     if pause:
         time.sleep(0.02)
     try:
-        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.lockf(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
     except OSError as error:
         if error.errno in HELD:
             return False

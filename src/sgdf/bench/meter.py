@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -20,43 +22,60 @@ class Meter:
 
     def __init__(self, diverges_at: float, processes: Processes) -> None:
         self.diverges_at, self.processes = diverges_at, processes
-        self.pending: list[dict[str, Tensor]] = []
+        self.pending: list[dict[str, Tensor | float]] = []
         self.limits: dict[str, float] = {}
         self.totals: dict[str, float] = {}
-        self.count = 0
+        self.counts: dict[str, int] = {}
 
-    def add(self, values: dict[str, Tensor]) -> None:
-        """Take the numbers of one batch, without the graphs they come from."""
-        self.pending.append({name: torch.as_tensor(v).detach() for name, v in values.items()})
+    def add(self, values: Mapping[str, Tensor | float]) -> None:
+        """Take the numbers of one batch; not every batch need have all of them."""
+        self.pending.append(
+            {
+                name: value.detach() if isinstance(value, Tensor) else value  # drops its graph
+                for name, value in values.items()
+            }
+        )
 
     def read(self) -> tuple[dict[str, float], int | None]:
         """Return the means since the last reading, and how many batches ago it diverged."""
-        names = list(self.pending[0])
-        rows = torch.stack([torch.stack([row[name] for name in names]) for row in self.pending])
-        values = self.processes.mean(rows.to(torch.float64)).cpu()
+        last = len(self.pending) - 1
+        rows = self._floats()
         self.pending = []
-        if not self.limits:
-            sizes = values[0].abs().clamp(min=1) * self.diverges_at
-            self.limits = dict(zip(names, sizes.tolist(), strict=True))
-        limits = values.new_tensor([self.limits[name] for name in names])
-        sound = (values.abs() <= limits).all(1)  # NaN is not
-        ago = None if sound.all() else len(sound) - 1 - int(sound.int().argmin())
-        for name, total in zip(names, values.sum(0).tolist(), strict=True):
+        means, ago = {}, None
+        for name in dict.fromkeys(name for row in rows for name in row):
+            places = [(place, row[name]) for place, row in enumerate(rows) if name in row]
+            values = self.processes.mean(torch.tensor([v for _, v in places], dtype=torch.float64))
+            numbers = values.tolist()
+            limit = self.limits.setdefault(name, self.diverges_at * max(1.0, abs(numbers[0])))
+            for (place, _), number in zip(places, numbers, strict=True):
+                if not math.isfinite(number) or abs(number) > limit:
+                    ago = max(ago or 0, last - place)
+                    break
+            total = sum(numbers)
             self.totals[name] = self.totals.get(name, 0.0) + total
-        self.count += len(values)
-        return dict(zip(names, values.mean(0).tolist(), strict=True)), ago
+            self.counts[name] = self.counts.get(name, 0) + len(numbers)
+            means[name] = total / len(numbers)
+        return means, ago
 
     def epoch(self) -> dict[str, float]:
         """Return the means over the epoch, and begin the next one."""
-        means = {name: total / self.count for name, total in self.totals.items()}
-        self.totals, self.count = {}, 0
+        means = {name: total / self.counts[name] for name, total in self.totals.items()}
+        self.totals, self.counts = {}, {}
         return means
 
     def state(self) -> dict[str, Any]:
-        """Return all of it, as data that ``weights_only`` loads."""
-        return {name: getattr(self, name) for name in ("pending", "limits", "totals", "count")}
+        """Return all of it, as plain data."""
+        return {
+            "pending": self._floats(),
+            "limits": dict(self.limits),
+            "totals": dict(self.totals),
+            "counts": dict(self.counts),
+        }
 
     def load(self, state: dict[str, Any]) -> None:
         """Go on from what ``state`` returned."""
         for name, value in state.items():
             setattr(self, name, value)
+
+    def _floats(self) -> list[dict[str, float]]:
+        return [{name: float(value) for name, value in row.items()} for row in self.pending]

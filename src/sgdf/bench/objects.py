@@ -72,18 +72,29 @@ def options_of(
         raise SpecError(f"has no signature that says what it takes: {error}") from error
     known = {p.name: p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
     takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters)
-    options = {name: p.default for name, p in known.items() if _is_plain(p.default)}
+    options = {
+        name: _fitted(name, p.default, p.default, p)
+        for name, p in known.items()
+        if _is_plain(p.default)
+    }
     for name, value in given.items():
         if name not in known and not takes_any:
             allowed = ", ".join(known) or "nothing"
             raise SpecError(
                 f"{name} = {value!r}: no such option; allowed: {allowed}{suggestion(name, known)}"
             )
-        options[name] = _fitted(name, value, options.get(name))
-    missing = [name for name, p in known.items() if p.default is p.empty and name not in given]
+        options[name] = _fitted(name, value, options.get(name), known.get(name))
+    missing = [name for name in required(target, skip) if name not in given]
     if missing:
         raise SpecError(f"{', '.join(missing)}: missing, and without a default")
     return options
+
+
+def required(target: Callable[..., Any], skip: int = 1) -> list[str]:
+    """Return the keyword arguments of ``target`` that have no default."""
+    parameters = list(inspect.signature(target).parameters.values())[skip:]
+    kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    return [p.name for p in parameters if p.kind in kinds and p.default is p.empty]
 
 
 def _is_plain(value: Any) -> bool:
@@ -92,7 +103,7 @@ def _is_plain(value: Any) -> bool:
     return isinstance(value, bool | int | float | str)
 
 
-def _fitted(name: str, value: Any, default: Any) -> Any:
+def _fitted(name: str, value: Any, default: Any, parameter: inspect.Parameter | None) -> Any:
     """Return the value in its default's type: 1 for a float is 1.0, a list for a tuple a tuple."""
     if isinstance(default, tuple):
         if not isinstance(value, list | tuple):
@@ -102,14 +113,22 @@ def _fitted(name: str, value: Any, default: Any) -> Any:
                 f"them in a list of their own: {name} = [[{example}]]"
             )
         return tuple(value)
-    if isinstance(default, float) and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
-    number = isinstance(default, int | float) and not isinstance(default, bool)
-    if (number and not isinstance(value, int | float)) or (
-        isinstance(default, str | bool) and not isinstance(value, type(default))
-    ):
-        raise SpecError(f"{name} = {value!r}: must be a {type(default).__name__}")
-    return list(value) if isinstance(value, tuple) else value
+    wanted = type(default)
+    is_float = parameter is not None and "float" in str(parameter.annotation)
+    if is_float and (wanted is int or type(value) is int):
+        wanted = float  # as in torch's ``momentum: float = 0``
+    allowed, word = _PLAIN.get(wanted, ((type(value),), ""))
+    if type(value) not in allowed:
+        raise SpecError(f"{name} = {value!r}: must be {word}")
+    return float(value) if wanted is float else value
+
+
+_PLAIN: dict[type, tuple[tuple[type, ...], str]] = {
+    bool: ((bool,), "true or false"),
+    int: ((int,), "a whole number"),
+    float: ((int, float), "a number"),
+    str: ((str,), "a string"),
+}
 
 
 def importable_from(folder: Path) -> None:

@@ -46,10 +46,14 @@ def find_optimizer(name: str) -> Callable[..., Any]:
     return find(name, {name: entry.path for name, entry in OPTIMIZERS.items()}, "optimizer")
 
 
+def optimizer_preset(name: str) -> Mapping[str, Any]:
+    """Return the options that make a bundled optimizer what its name says."""
+    return OPTIMIZERS[name].options if name in OPTIMIZERS else {}
+
+
 def optimizer_options(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
     """Return every option of the optimizer, its defaults included."""
-    entry = OPTIMIZERS.get(name)
-    return options_of(find_optimizer(name), {**(entry.options if entry else {}), **given}, skip=1)
+    return options_of(find_optimizer(name), {**optimizer_preset(name), **given}, skip=1)
 
 
 def optimizer_maker(name: str, options: Mapping[str, Any]) -> Maker:

@@ -17,23 +17,29 @@ class Processes:
 
     With one process nothing is said, and torch.distributed is not touched.
 
+    Args:
+        alone: whatever torchrun has started, this one is for itself.
+
     Attributes:
         rank: which of them this is; 0 keeps the records.
         count: how many there are.
     """
 
-    def __init__(self) -> None:
-        self.count = int(os.environ.get("WORLD_SIZE", "1"))
-        self.rank = int(os.environ.get("RANK", "0"))
-        self.local_rank = int(os.environ.get("LOCAL_RANK", "0"))
+    def __init__(self, alone: bool = False) -> None:
+        known = {} if alone else os.environ
+        self.count = int(known.get("WORLD_SIZE", "1"))
+        self.rank = int(known.get("RANK", "0"))
+        self.local_rank = int(known.get("LOCAL_RANK", "0"))
 
     def __enter__(self) -> Processes:
-        if self.count > 1 and not dist.is_initialized():
-            dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
+        if self.count > 1:
+            if torch.cuda.is_available():
+                torch.cuda.set_device(self.local_rank)
+            dist.init_process_group()  # gloo for what is on the CPU, nccl for CUDA
         return self
 
     def __exit__(self, *error: object) -> None:
-        if self.count > 1 and dist.is_initialized():
+        if self.count > 1:
             dist.destroy_process_group()
 
     def device(self, name: str) -> torch.device:
@@ -41,7 +47,6 @@ class Processes:
         device = torch.device(name)
         if device.type == "cuda" and device.index is None:
             device = torch.device("cuda", self.local_rank)
-            torch.cuda.set_device(device)
         return device
 
     def share(self, value: Any) -> Any:

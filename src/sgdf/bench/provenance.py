@@ -9,8 +9,10 @@ from ..environment import environment
 from .objects import source_digest
 from .optimizers import find_optimizer
 from .spec import Run
-from .store import RunFolder
 from .tasks import find_task
+
+WATCHED = ("python", "torch", "sgdf", "task source", "optimizer source")
+"""What a run should have the same from its beginning to its end."""
 
 
 def provenance(run: Run) -> dict[str, Any]:
@@ -18,14 +20,13 @@ def provenance(run: Run) -> dict[str, Any]:
     return {**environment(), "commit": commit(), **sources(run)}
 
 
-def outdated(run: Run, folder: RunFolder) -> bool:
-    """Return whether the source of task or optimizer has changed since the run was done."""
-    current = sources(run)
-    return any(
-        entry.get(key, digest) != digest
-        for entry in folder.environments()[-1:]
-        for key, digest in current.items()
-    )
+def differences(entries: list[dict[str, Any]], current: dict[str, Any]) -> list[str]:
+    """Return what the results of a run may hang on that was once another than it is now."""
+    return [
+        key
+        for key in WATCHED
+        if key in current and any(entry.get(key, current[key]) != current[key] for entry in entries)
+    ]
 
 
 def sources(run: Run) -> dict[str, str]:

@@ -11,13 +11,19 @@ from torch.optim.lr_scheduler import LinearLR, LRScheduler, ReduceLROnPlateau, S
 
 from .objects import find, options_of
 
-LENGTHS = ("T_max", "total_steps", "total_iters")
-"""Arguments of torch's schedulers that mean the length of the schedule."""
+LENGTHS = ("T_max", "total_steps")
+"""Arguments of torch's schedulers that mean the run's length, and that torch has no value for."""
+
+# Made of functions or of other schedulers, which a spec cannot give.
+_NOT_FOR_SPECS = {"LRScheduler", "LambdaLR", "MultiplicativeLR", "SequentialLR", "ChainedScheduler"}
 
 SCHEDULERS = {
     name: f"torch.optim.lr_scheduler:{name}"
     for name, value in sorted(vars(lr_scheduler).items())
-    if inspect.isclass(value) and issubclass(value, LRScheduler) and value is not LRScheduler
+    if inspect.isclass(value)
+    and issubclass(value, LRScheduler)
+    and name not in _NOT_FOR_SPECS
+    and not name.startswith("_")
 }
 
 
@@ -63,6 +69,8 @@ def advance(scheduler: LRScheduler, metrics: Mapping[str, float] | None) -> None
     if not isinstance(scheduler, ReduceLROnPlateau):
         scheduler.step()
     elif metrics is not None:
+        if "loss" not in metrics:
+            raise ValueError("ReduceLROnPlateau needs a metric called loss")
         scheduler.step(metrics["loss"])
 
 

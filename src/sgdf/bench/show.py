@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-import json
+import math
 import statistics
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
@@ -14,8 +14,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from .labels import labels, settings_label
-from .objects import SpecError
-from .optimizers import OPTIMIZERS, optimizer_options
+from .objects import SpecError, required
+from .optimizers import OPTIMIZERS, find_optimizer, optimizer_options, optimizer_preset
 from .spec import Run, bundled_experiments, load
 from .store import RunFolder, State
 from .tasks import TASKS, find_task
@@ -31,6 +31,18 @@ def duration(seconds: float) -> str:
     if minutes >= 60:
         return f"{minutes // 60} h {minutes % 60} min"
     return f"{minutes} min {rest} s" if minutes else f"{rest} s"
+
+
+def outlook(seconds: Mapping[str, float], workers: int) -> str:
+    """Return in words what is left to do, given the seconds of each run that is."""
+    if not seconds:
+        return "nothing is left to do."
+    known = [value for value in seconds.values() if not math.isnan(value)]
+    line = f"the others will take about {duration(sum(known) / workers)}"
+    if workers > 1:
+        line += f" with {workers} workers"
+    unknown = len(seconds) - len(known)
+    return f"{line}, not counting {unknown} that failed on trial." if unknown else f"{line}."
 
 
 def grid_table(
@@ -75,9 +87,17 @@ def summary(results: list[dict[str, Any]]) -> str:
     return f"{metric} {statistics.fmean(values):.4g}{spread}{how}"
 
 
-def _order(table: Mapping[str, Any]) -> str:
+def _order(table: Mapping[str, Any]) -> list[tuple[int, float, str]]:
     """Return what settings are sorted by: the task first, then the optimizer and its numbers."""
-    return json.dumps([table["task"], table["optimizer"], table["train"]])
+    parts = [table["task"], table["optimizer"], table["schedule"], table["train"]]
+    values = (value for part in parts for _, value in sorted(part.items(), key=_name_first))
+    return [
+        (0, value, "") if type(value) in (int, float) else (1, 0, str(value)) for value in values
+    ]
+
+
+def _name_first(item: tuple[str, Any]) -> tuple[bool, str]:
+    return item[0] != "name", item[0]
 
 
 def store_report(folders: Iterable[RunFolder]) -> Iterable[Any]:
@@ -86,7 +106,7 @@ def store_report(folders: Iterable[RunFolder]) -> Iterable[Any]:
     for folder in folders:
         table = folder.table()
         if table is None:
-            yield f"{escape(str(folder.path))}: its spec is damaged; delete this folder"
+            yield f"{escape(str(folder.path))}: no whole spec; sgdf run of its experiment mends it"
             continue
         tables[folder.key], states[folder.key] = table, folder.state()
         by_key[folder.key] = folder
@@ -151,13 +171,17 @@ def experiment_table() -> Table:
 def task_help(name: str) -> str:
     """Return what a task says of itself and its options."""
     task = find_task(name)
-    return f"{name}({_options(task)})\n\n{inspect.getdoc(task) or ''}"
+    return f"{name}({_options(task)})\n\n{inspect.cleandoc(task.__doc__ or '')}"
 
 
 def optimizer_help(name: str) -> str:
     """Return an optimizer's options as a spec has them."""
-    options = optimizer_options(name, {})
-    lines = [f"{key} = {_toml(value)}" for key, value in options.items()]
+    needed = [key for key in required(find_optimizer(name)) if key not in optimizer_preset(name)]
+    options = optimizer_options(name, dict.fromkeys(needed, 0.0))
+    lines = [
+        f"# {key} has no default" if key in needed else f"{key} = {_toml(value)}"
+        for key, value in options.items()
+    ]
     return "\n".join(["[[optimizer]]", f'name = "{name}"', *lines])
 
 
@@ -165,7 +189,7 @@ def experiment_text(name: str) -> str:
     """Return a bundled experiment's file."""
     bundled = bundled_experiments()
     if name not in bundled:
-        raise SpecError(f"{name}: no such experiment; allowed: {', '.join(bundled)}")
+        raise SpecError(f"no such experiment; allowed: {', '.join(bundled)}")
     return Path(bundled[name]).read_text(encoding="utf-8")
 
 

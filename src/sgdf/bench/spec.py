@@ -24,7 +24,7 @@ from typing import Any, TypeVar, get_type_hints
 import torch
 from torch import nn
 
-from .grid import Table, change, empty_list, grid, grid_size, quoted
+from .grid import Table, change, empty_list, grid, grid_size, misfit, quoted
 from .objects import SpecError, importable_from, options_of, suggestion
 from .optimizers import optimizer_maker, optimizer_options
 from .schedule import make_scheduler, schedule_options, waits_for_plateau
@@ -145,12 +145,11 @@ def run_key(table: Table) -> str:
 
 @dataclass(frozen=True)
 class Experiment:
-    """A named list of runs; their modules may lie in its folder."""
+    """A named list of runs."""
 
     name: str
     about: str
     runs: tuple[Run, ...]
-    folder: Path | None
 
 
 def bundled_experiments() -> dict[str, Path]:
@@ -171,7 +170,9 @@ def load(source: str | Path, changes: Table | None = None) -> Experiment:
     """
     bundled = bundled_experiments()
     path = bundled.get(str(source), Path(source))
-    folder = None if str(source) in bundled else path.absolute().parent
+    if str(source) not in bundled:
+        importable_from(path.absolute().parent)
+    importable_from(Path.cwd())
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -181,12 +182,13 @@ def load(source: str | Path, changes: Table | None = None) -> Experiment:
         ) from None
     except (OSError, UnicodeDecodeError) as error:
         raise SpecError(f"{source}: cannot be read: {error}") from error
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise SpecError(f"{source}: is not valid TOML: {error}") from error
     try:
         for key, value in (changes or {}).items():
             change(document, key, value)
-        return read(document, default_name=path.stem, folder=folder)
+            _prevail(document, key)
+        return read(document, default_name=path.stem)
     except SpecError as error:
         raise SpecError(f"{source}: {error}") from error.__cause__
 
@@ -211,10 +213,18 @@ def settled(experiment: Experiment, threads: int, processes: int = 1) -> Experim
                 f"train.processes = {train.processes}: there are {processes}; start it with "
                 f"torchrun --nproc-per-node {train.processes} -m sgdf run"
             )
+        parts = processes * train.accumulate
+        if train.batch_size % parts:
+            raise SpecError(
+                f"train.batch_size = {train.batch_size}: must be a multiple of {parts}, the parts "
+                "that accumulate and the processes make of it"
+            )
         device = there if train.device == "auto" else train.device
         if torch.device(device).type not in ("cpu", there):
             allowed = ", ".join({"cpu", there})
             raise SpecError(f"train.device = {device!r}: not available; allowed here: {allowed}")
+        if processes > 1 and torch.device(device).index is not None:
+            raise SpecError(f"train.device = {device!r}: each process needs its own; leave out :N")
         train = dataclasses.replace(
             train, device=device, threads=train.threads or threads, processes=processes
         )
@@ -222,9 +232,7 @@ def settled(experiment: Experiment, threads: int, processes: int = 1) -> Experim
     return dataclasses.replace(experiment, runs=tuple({run.key: run for run in runs}.values()))
 
 
-def read(
-    document: Table, default_name: str = "experiment", folder: Path | None = None
-) -> Experiment:
+def read(document: Table, default_name: str = "experiment") -> Experiment:
     """Return the experiment that a parsed TOML document describes."""
     document = dict(document)
     name, about = document.pop("name", default_name), document.pop("about", "")
@@ -234,10 +242,12 @@ def read(
     if not NAME.fullmatch(name) or ".." in name:
         raise SpecError(
             f"name = {name!r}: names a folder, so it must consist of letters, digits, '.', '_' "
-            "and '-', begin with a letter or digit, and hold no '..'"
+            "and '-', begin with a letter or digit, and hold no '..'; it is the file's name unless "
+            'the file says name = "…"'
         )
-    if folder:
-        importable_from(folder)
+    wrong = misfit(document)
+    if wrong:
+        raise SpecError(f"{wrong}: must be a string, a number, true or false, or a list or table")
     empty = empty_list(document)
     if empty:
         raise SpecError(f"{empty} = []: stands for no run; it needs an item at least")
@@ -247,7 +257,16 @@ def read(
     checked = _Checked()
     runs = [_run(table, checked) for table in grid(document)]
     runs.sort(key=lambda run: run.seed)  # so that a part of the grid compares all optimizers
-    return Experiment(name, about, tuple({run.key: run for run in runs}.values()), folder)
+    return Experiment(name, about, tuple({run.key: run for run in runs}.values()))
+
+
+def _prevail(document: Table, key: str) -> None:
+    """Let a changed setting hold for optimizers too that have one of their own."""
+    table, _, setting = key.partition(".")
+    optimizers = document.get("optimizer", []) if table == "train" else []
+    for optimizer in optimizers if isinstance(optimizers, list) else [optimizers]:
+        if isinstance(optimizer, dict) and isinstance(optimizer.get("train"), dict):
+            optimizer["train"].pop(setting, None)
 
 
 class _Checked:
@@ -352,21 +371,28 @@ def _optimizer(table: Table) -> Named:
 
 
 def _on_trial(name: str, options: Table) -> torch.optim.Optimizer:
-    return optimizer_maker(name, options)([nn.Parameter(torch.zeros(2, 2))])
+    """Return the optimizer after a step on nothing, as a sign that it can make one."""
+    parameter = nn.Parameter(torch.zeros(2, 2))
+    optimizer = optimizer_maker(name, options)([parameter])
+    parameter.grad = torch.zeros(2, 2)
+    optimizer.step()
+    return optimizer
 
 
 def _culprit(name: str, given: Table) -> str:
-    """Return the option that the optimizer refuses by itself, to begin a message with."""
+    """Return the option without which the optimizer would work, to begin a message with."""
     for key, value in given.items():
         try:
-            _on_trial(name, optimizer_options(name, {key: value}))
-        except Exception:
-            return f"{key} = {value!r}: "
+            rest = {other: given[other] for other in given if other != key}
+            _on_trial(name, optimizer_options(name, rest))
+        except Exception:  # it is not this one, or not this one alone
+            continue
+        return f"{key} = {value!r}: "
     return ""
 
 
 def _schedule(table: Table, optimizer: Named, epochs: int) -> Schedule:
-    name, given = _named(table, "schedule")
+    name, given = _named(table if "name" in table else {**DEFAULT_SCHEDULE, **table}, "schedule")
     own: Table = {key: given.pop(key) for key in ("every", "warmup") if key in given}
     try:
         options = schedule_options(name, given)

@@ -79,13 +79,15 @@ class RunFolder:
         with files.kept(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
         if self.table() is None:
-            files.write(self.path / "spec.toml", tomli_w.dumps(run.as_table()).encode())
+            with self.claimed() as ours:  # or else its owner writes it
+                if ours:
+                    files.write(self.path / "spec.toml", tomli_w.dumps(run.as_table()).encode())
 
     def table(self) -> Table | None:
         """Return the run's spec as written, or None if it is not what the hash was made of."""
         try:
-            table = tomllib.loads((self.path / "spec.toml").read_text(encoding="utf-8"))
-        except (OSError, ValueError):
+            table = tomllib.loads(files.read(self.path / "spec.toml").decode())
+        except ValueError:
             return None
         return table if run_key(table) == self.key else None
 
@@ -97,7 +99,7 @@ class RunFolder:
         """Return how far the run is, by what is in the folder."""
         result = self.result()
         if result is not None:
-            intact = result["metrics"] == _digest(self._bytes("metrics.jsonl"))
+            intact = result["metrics"] == _digest(files.read(self.path / "metrics.jsonl"))
             return State(result["outcome"]) if intact else State.DAMAGED
         if (self.path / "result.json").exists():
             return State.DAMAGED
@@ -127,9 +129,9 @@ class RunFolder:
         entries = self._read_json("environment.json")
         return entries if isinstance(entries, list) else []
 
-    def append(self, row: dict[str, Any]) -> None:
-        """Add a row of metrics."""
-        files.append(self.path / "metrics.jsonl", json.dumps(row))
+    def append(self, rows: list[dict[str, Any]]) -> None:
+        """Add rows of metrics."""
+        files.append(self.path / "metrics.jsonl", _lines(rows))
 
     def write_rows(self, rows: list[dict[str, Any]]) -> None:
         """Write all rows of metrics anew."""
@@ -138,7 +140,7 @@ class RunFolder:
     def rows(self) -> list[dict[str, Any]]:
         """Return the rows of metrics up to the first one that is not whole."""
         rows = []
-        for line in self._bytes("metrics.jsonl").split(b"\n"):
+        for line in files.read(self.path / "metrics.jsonl").split(b"\n"):
             try:
                 rows.append(json.loads(line))
             except ValueError:
@@ -156,15 +158,16 @@ class RunFolder:
         files.write(self.path / name, content)
         for old in self._checkpoints()[:-KEPT_CHECKPOINTS]:
             if old.name != name:
-                old.unlink(missing_ok=True)
+                files.remove(old)
 
     def load(self) -> dict[str, Any] | None:
         """Return the last checkpoint that is whole, or None; damaged ones are put aside."""
         for path in reversed(self._checkpoints()):
-            content = self._bytes(path.name)
+            content = files.read(path)
             if path.stem.partition("-")[2] == _digest(content):
                 return _load(content)
-            path.rename(path.with_suffix(".damaged"))
+            with files.kept(path):
+                path.rename(path.with_suffix(".damaged"))
             self.notices.append(f"its checkpoint {path.name} is damaged and was put aside")
         return None
 
@@ -172,17 +175,18 @@ class RunFolder:
         """Write metrics and result; from then on the run is over."""
         self.write_rows(rows)
         content = {"outcome": outcome.value, **result, "metrics": _digest(_lines(rows))}
-        files.write(self.path / "result.json", _json(content))
-        (self.path / "failure.json").unlink(missing_ok=True)
+        files.write(self.path / "result.json", _json({**content, "sum": _digest(_json(content))}))
+        self.forgive()
         for old in self._checkpoints()[:-1]:
-            old.unlink(missing_ok=True)
+            files.remove(old)
 
     def result(self) -> dict[str, Any] | None:
-        """Return the result, or None if there is none that is whole."""
+        """Return the result, or None if there is none that is as it was written."""
         result = self._read_json("result.json")
-        return (
-            result if isinstance(result, dict) and {"outcome", "metrics"} <= set(result) else None
-        )
+        if not isinstance(result, dict):
+            return None
+        written = result.pop("sum", None)
+        return result if written == _digest(_json(result)) else None
 
     def fail(self, error: BaseException | str) -> None:
         """Write down what went wrong."""
@@ -196,21 +200,15 @@ class RunFolder:
 
     def forgive(self) -> None:
         """Forget a failure, so that the run is tried again."""
-        (self.path / "failure.json").unlink(missing_ok=True)
+        files.remove(self.path / "failure.json")
 
     def _checkpoints(self) -> list[Path]:
         found = [path for path in self.path.glob("*.pt") if CHECKPOINT.fullmatch(path.name)]
         return sorted(found, key=lambda path: path.name)
 
-    def _bytes(self, name: str) -> bytes:
-        try:
-            return (self.path / name).read_bytes()
-        except OSError:
-            return b""
-
     def _read_json(self, name: str) -> Any:
         try:
-            return json.loads(self._bytes(name))
+            return json.loads(files.read(self.path / name))
         except ValueError:
             return None
 

@@ -5,6 +5,7 @@ The task owns a step; the loop owns the clock, evaluation, checkpoints and the l
 
 from __future__ import annotations
 
+import copy
 import itertools
 import time
 from collections.abc import Callable, Iterator
@@ -73,18 +74,19 @@ class Trainer:
         self.meter = Meter(self.settings.diverges_at, processes)
         self.seconds = {"step": 0.0, "data": 0.0, "evaluation": 0.0}
         self.rows: list[Row] = []
+        self._resumed: dict[str, Any] | None = None
         if processes.count > 1:  # the same model everywhere, but noise of each one's own
             seed_all(derived_seed(run.seed, processes.rank))
+        self._epoch_start = self._here()
 
     def _divide(self) -> None:
         """Find how a step's batch is made up, and how many steps an epoch has."""
         parts = self.processes.count * self.settings.accumulate
-        self.micro_batch, rest = divmod(self.settings.batch_size, parts)
-        if rest or (parts > 1 and self.task.sequential):
-            reason = "its batches follow on each other" if not rest else "it does not divide evenly"
+        self.micro_batch = self.settings.batch_size // parts
+        if parts > 1 and self.task.sequential:
             raise ValueError(
-                f"batch_size = {self.settings.batch_size} cannot be split into {parts} (accumulate "
-                f"times processes): {reason}"
+                f"its batches follow on each other, and cannot be split into {parts} "
+                "(accumulate times processes)"
             )
         self.epoch_steps = len(self._order(0)) // parts
         if not self.epoch_steps:
@@ -105,15 +107,13 @@ class Trainer:
         """Whether there is nothing left to do."""
         return self.epoch == self.settings.epochs or self.diverged is not None
 
-    def fit(self, pause: Callable[[Trainer], None], log: Callable[[Row], None]) -> None:
+    def fit(self, pause: Callable[[Trainer], None]) -> None:
         """Train to the end.
 
         Args:
             pause: called after each step, that of an epoch's last one when it is evaluated:
-                the moment to save, or to raise ``Stopped``.
-            log: called with each new row of metrics.
+                the moment to look at ``rows``, to save, or to raise ``Stopped``.
         """
-        self._log = log
         while not self.finished:
             self._train_epoch(pause)
             if self.diverged is None:
@@ -123,7 +123,9 @@ class Trainer:
 
     def state(self) -> dict[str, Any]:
         """Return all that the rest of the run depends on, from every process."""
-        own = {"random": capture(), "task": self.task.state(), "meter": self.meter.state()}
+        now = self._here()
+        epoch = self._epoch_start if self.epoch_step else now
+        own = {"now": now, "epoch": epoch, "meter": self.meter.state()}
         return {
             "model": self.model.state_dict(),
             "averaged": self.averaged and self.averaged.state_dict(),
@@ -151,8 +153,6 @@ class Trainer:
         self._resumed = state["processes"][self.processes.rank]
         self.meter.load(self._resumed["meter"])
 
-    _resumed: dict[str, Any] | None = None
-
     def _averaged(self) -> AveragedModel:
         average = get_ema_multi_avg_fn(self.settings.ema_decay)  # type: ignore[no-untyped-call]  # torch's
         return AveragedModel(self.model, multi_avg_fn=average, use_buffers=True)
@@ -162,79 +162,87 @@ class Trainer:
         return self.task.batches(self.micro_batch, order)
 
     def _batches(self) -> Iterator[Any]:
-        """Yield the batches that are left of the epoch.
+        """Return the batches that are left of the epoch.
 
-        Those of steps already made are gone through without use, and only then is the
-        randomness of the checkpoint restored: so any way of loading data resumes exactly.
+        A resumed epoch is begun as it was the first time, with the same random numbers and
+        state of the task, and batches already used are gone through again. So whatever way
+        a task loads its data, it resumes exactly.
         """
-        if not self.epoch_step:
-            self._resume()
+        if self._resumed:
+            self._set(self._resumed["epoch"])
+        self._epoch_start = self._here()
         rank, count = self.processes.rank, self.processes.count
         mine = itertools.islice(iter(self._order(self.epoch)), rank, None, count)
         batches = itertools.islice(mine, self.epoch_steps * self.settings.accumulate)
-        for _ in range(self.epoch_step * self.settings.accumulate):
-            next(batches)
-        self._resume()
+        if self._resumed and self.epoch_step:
+            for _ in itertools.islice(batches, self.epoch_step * self.settings.accumulate):
+                pass
+            self._set(self._resumed["now"])
+        self._resumed = None
         return batches
 
-    def _resume(self) -> None:
-        """Set what the next step begins with, if it comes from a checkpoint."""
-        if self._resumed:
-            self.task.load_state(self._resumed["task"])
-            restore(self._resumed["random"])
-            self._resumed = None
+    def _here(self) -> dict[str, Any]:
+        """Return what random numbers and batches to come depend on, in this process."""
+        return {"random": capture(), "task": copy.deepcopy(self.task.state())}
+
+    def _set(self, here: dict[str, Any]) -> None:
+        self.task.load_state(here["task"])
+        restore(here["random"])
 
     def _train_epoch(self, pause: Callable[[Trainer], None]) -> None:
         settings, seconds, task, update = self.settings, self.seconds, self.task, self.update
         by_step = self.run.schedule.every == "step"
+        forward, together = precision(settings, self.device), nullcontext()
         task.model = self.parallel
-        now = time.perf_counter()
-        for micro, batch in enumerate(self._batches(), start=1):
+        resumed, now = self._resumed is not None, time.perf_counter()
+        batches = self._batches()
+        if resumed:  # what was done before has been counted before
+            now = time.perf_counter()
+        for micro, batch in enumerate(batches, start=1):
             loaded = time.perf_counter()
             seconds["data"] += loaded - now
             update.complete = micro % settings.accumulate == 0
-            alone = nullcontext() if update.complete else self.processes.alone(self.parallel)
-            with precision(settings, self.device), alone:
+            with forward, together if update.complete else self.processes.alone(self.parallel):
                 values = task.step(batch, update)
             self.meter.add(values)
             if update.complete:
+                update.end()
                 self.step, self.epoch_step = self.step + 1, self.epoch_step + 1
                 if self.averaged:
                     self.averaged.update_parameters(self.model)
-                if self.step % settings.log_every == 0:
-                    self._note()
+                if self.step % settings.log_every == 0 or self.epoch_step == self.epoch_steps:
+                    self._read()
                 if by_step:
                     for scheduler in self.schedulers.values():
                         scheduler.step()
             now = time.perf_counter()
             seconds["step"] += now - loaded
-            if update.complete:
+            if update.complete and self.epoch_step < self.epoch_steps:
                 if self.diverged is not None:
                     break
-                if self.epoch_step < self.epoch_steps:  # the end of an epoch has a pause of its own
-                    pause(self)
-                    now = time.perf_counter()
+                pause(self)  # the end of an epoch has one of its own
+                now = time.perf_counter()
         task.model = self.model
+        if self.epoch_step < self.epoch_steps and self.diverged is None:
+            raise ValueError(
+                f"an epoch gave {self.epoch_step} steps, but by the length of its batches it "
+                f"has {self.epoch_steps}"
+            )
 
-    def _note(self) -> None:
-        """Log the means of the steps since the last time, and notice divergence."""
+    def _read(self) -> None:
+        """Read the meter, log it if that is due, and notice divergence."""
         means, batches_ago = self.meter.read()
         if batches_ago is not None:
             self.diverged = self.step - batches_ago // self.settings.accumulate
-        self._add({"kind": "train", "train": means})
+        if self.step % self.settings.log_every == 0 or self.diverged is not None:
+            self._log({"kind": "train", "train": means})
 
     def _end_epoch(self) -> None:
         """Log the epoch's mean training figures, evaluate, and go on with the schedule."""
-        start = time.perf_counter()
-        if self.meter.pending:
-            self._note()  # waits for the device, whose work it was
-        self.seconds["step"] += time.perf_counter() - start
-        if self.diverged is not None:
-            return
         row: Row = {"kind": "epoch", "train": self.meter.epoch()}
         if self.epoch % self.settings.evaluate_every == 0 or self.epoch == self.settings.epochs:
             row.update(self.evaluate())
-        self._add(row)
+        self._log(row)
         watched = row.get("validation" if self.run.protocol == "validation" else "train")
         if self.run.schedule.every == "epoch":
             for scheduler in self.schedulers.values():
@@ -275,7 +283,7 @@ class Trainer:
                 module.training = training
             self.task.model = self.model
 
-    def _add(self, row: Row) -> None:
+    def _log(self, row: Row) -> None:
         optimizer = next(iter(self.optimizers.values()))
         rate = float(optimizer.param_groups[0]["lr"])
         row = {
@@ -286,4 +294,3 @@ class Trainer:
             "seconds": dict(self.seconds),
         }
         self.rows.append(row)
-        self._log(row)

@@ -36,11 +36,13 @@ class Step:
         self.scaler = torch.amp.GradScaler(
             device.type, enabled=settings.precision == "float16", init_scale=2.0**16
         )
+        self.outside = precision(settings, device, forward=False)
+        self.stepped = False
         self.complete = True  # false for all but the last of the batches that make a step
 
     def __call__(self, loss: Tensor, optimizer: str = "model") -> None:
         """Go backward from the loss, and make the optimizer's step if it is complete."""
-        with precision(self.settings, self.device, forward=False):
+        with self.outside:
             if self.settings.accumulate > 1:
                 loss = loss / self.settings.accumulate
             params = self.params[optimizer]
@@ -53,5 +55,11 @@ class Step:
                 self.scaler.unscale_(chosen)
                 nn.utils.clip_grad_norm_(params, self.settings.clip_norm)
             self.scaler.step(chosen)
-            self.scaler.update()
+            self.stepped = True
             chosen.zero_grad()
+
+    def end(self) -> None:
+        """End a step of the run, in which several optimizers may have made theirs."""
+        if self.stepped:
+            self.scaler.update()
+        self.stepped = False

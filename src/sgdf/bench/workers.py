@@ -76,13 +76,13 @@ class Workers:
                 chunk = os.read(key.fd, 1 << 16)
                 for event in key.data.lines(chunk):
                     self._hear(key.data, event)
-                if not chunk and self._lost(key.data) and not stop.is_set():
+                if not chunk and self._lost(key.data, stop):
                     self._start(log)
 
     def _start(self, log: IO[bytes]) -> None:
         threads = max(run.train.threads for run in self.plan.runs)
         process = subprocess.Popen(
-            [sys.executable, "-m", "sgdf.bench.worker"],
+            [sys.executable, "-P", "-m", "sgdf.bench.worker"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=log,
@@ -105,17 +105,17 @@ class Workers:
             self.deaths[run] = 0
         self.display(run, event)
 
-    def _lost(self, worker: Worker) -> bool:
+    def _lost(self, worker: Worker, stop: Stop) -> bool:
         """Take leave of a worker whose pipe is closed; return whether it needs replacing."""
         process = worker.process
         assert process.stdin is not None
         assert process.stdout is not None
         self.selector.unregister(process.stdout)
         process.stdout.close()
-        with contextlib.suppress(BrokenPipeError):
-            process.stdin.close()
         code = process.wait()
-        if code == 0:
+        with contextlib.suppress(BrokenPipeError):
+            process.stdin.close()  # only now: a worker takes this for our end, and ends
+        if code == 0 or stop.is_set():
             return False
         how = f"by signal {-code}" if code < 0 else f"with exit code {code}"
         if worker.run is None:
@@ -137,9 +137,9 @@ class Workers:
         run = next(run for run in self.plan.runs if run.key == key)
         folder = Store(self.plan.store).folder(run)
         with folder.claimed() as ours:
-            if ours:
+            if ours:  # else somebody else is at it, and may fare better
                 folder.fail(line)
-        self.display(key, {"event": "end", "state": State.FAILED.value, "line": line})
+                self.display(key, {"event": "end", "state": State.FAILED.value, "line": line})
 
     def _workers(self) -> list[Worker]:
         return [key.data for key in self.selector.get_map().values()]
