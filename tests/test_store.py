@@ -21,7 +21,6 @@ from sgdf.bench.processes import Processes
 from sgdf.bench.provenance import differences, sources
 from sgdf.bench.store import RunFolder, State, Store
 
-
 pytestmark = pytest.mark.usefixtures("told_at_once")
 
 

@@ -11,7 +11,7 @@ from bench_tasks import Plain, Points, run_of, trained
 from sgdf.bench.objects import SpecError
 from sgdf.bench.processes import Processes
 from sgdf.bench.randomness import capture, derived_seed, seed_all
-from sgdf.bench.train import ORDER, Stopped, Trainer
+from sgdf.bench.train import NOISE, ORDER, Stopped, Trainer
 
 
 def same_weights(model, other):
@@ -30,6 +30,7 @@ def test_it_is_the_loop_that_one_would_write_by_hand():
     scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 3)
     losses = []
     for epoch in range(3):
+        seed_all(derived_seed(5, NOISE, epoch, 0))
         order = torch.Generator().manual_seed(derived_seed(5, ORDER, epoch))
         for chunk in torch.randperm(120, generator=order).split(32):
             optimizer.zero_grad()

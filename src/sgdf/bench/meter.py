@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
+import copy
+import sys
 from collections.abc import Mapping
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from .processes import Processes
@@ -22,39 +22,41 @@ class Meter:
 
     def __init__(self, diverges_at: float, processes: Processes) -> None:
         self.diverges_at, self.processes = diverges_at, processes
-        self.pending: list[dict[str, Tensor | float]] = []
+        self.batches = 0
+        self.pending: dict[str, list[tuple[int, Tensor | float]]] = {}
         self.limits: dict[str, float] = {}
         self.totals: dict[str, float] = {}
         self.counts: dict[str, int] = {}
 
     def add(self, values: Mapping[str, Tensor | float]) -> None:
         """Take the numbers of one batch; not every batch need have all of them."""
-        self.pending.append(
-            {
-                name: value.detach() if isinstance(value, Tensor) else value  # drops its graph
-                for name, value in values.items()
-            }
-        )
+        self.batches += 1
+        for name, value in values.items():
+            if isinstance(value, Tensor):
+                value = value.item() if value.is_cpu else value.detach()  # without its graph
+            if name not in self.pending:
+                self.pending[name] = []
+            self.pending[name].append((self.batches, value))
 
     def read(self) -> tuple[dict[str, float], int | None]:
         """Return the means since the last reading, and how many batches ago it diverged."""
-        last = len(self.pending) - 1
-        rows = self._floats()
-        self.pending = []
-        means, ago = {}, None
-        for name in dict.fromkeys(name for row in rows for name in row):
-            places = [(place, row[name]) for place, row in enumerate(rows) if name in row]
-            values = self.processes.mean(torch.tensor([v for _, v in places], dtype=torch.float64))
-            numbers = values.tolist()
-            limit = self.limits.setdefault(name, self.diverges_at * max(1.0, abs(numbers[0])))
-            for (place, _), number in zip(places, numbers, strict=True):
-                if not math.isfinite(number) or abs(number) > limit:
-                    ago = max(ago or 0, last - place)
+        means, diverged = {}, []
+        for name, entries in self.pending.items():
+            numbers = self.processes.means([float(value) for _, value in entries])
+            if name not in self.limits:
+                limit = self.diverges_at * max(1.0, abs(numbers[0]))
+                self.limits[name] = min(limit, sys.float_info.max)  # which infinity exceeds
+            limit = self.limits[name]
+            for (batch, _), number in zip(entries, numbers, strict=True):
+                if not abs(number) <= limit:  # nor is NaN
+                    diverged.append(batch)
                     break
             total = sum(numbers)
             self.totals[name] = self.totals.get(name, 0.0) + total
             self.counts[name] = self.counts.get(name, 0) + len(numbers)
             means[name] = total / len(numbers)
+        ago = self.batches - min(diverged) if diverged else None
+        self.batches, self.pending = 0, {}
         return means, ago
 
     def epoch(self) -> dict[str, float]:
@@ -65,17 +67,14 @@ class Meter:
 
     def state(self) -> dict[str, Any]:
         """Return all of it, as plain data."""
-        return {
-            "pending": self._floats(),
-            "limits": dict(self.limits),
-            "totals": dict(self.totals),
-            "counts": dict(self.counts),
+        pending = {
+            name: [(batch, float(value)) for batch, value in entries]
+            for name, entries in self.pending.items()
         }
+        names = ("batches", "limits", "totals", "counts")
+        return {"pending": pending, **{name: copy.copy(getattr(self, name)) for name in names}}
 
     def load(self, state: dict[str, Any]) -> None:
         """Go on from what ``state`` returned."""
         for name, value in state.items():
             setattr(self, name, value)
-
-    def _floats(self) -> list[dict[str, float]]:
-        return [{name: float(value) for name, value in row.items()} for row in self.pending]

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 
@@ -65,12 +65,14 @@ class Processes:
         dist.all_gather_object(values, value)
         return values
 
-    def mean(self, values: Tensor) -> Tensor:
-        """Return the mean of a tensor over the processes."""
-        if self.count > 1:
-            dist.all_reduce(values)
-            values /= self.count
-        return values
+    def means(self, values: list[float]) -> list[float]:
+        """Return the mean of each number over the processes."""
+        if self.count == 1:
+            return values
+        sums = torch.tensor(values, dtype=torch.float64)
+        dist.all_reduce(sums)
+        means: list[float] = (sums / self.count).tolist()
+        return means
 
     def parallel(self, model: nn.Module) -> nn.Module:
         """Return the model so that its gradients are the mean over the processes."""

@@ -8,12 +8,12 @@ from __future__ import annotations
 import copy
 import itertools
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from .meter import Meter
@@ -27,7 +27,7 @@ from .update import Step, precision
 
 Row = dict[str, Any]
 Position = tuple[int, int, int, int | None]
-ORDER, EVALUATION = 1, 2  # purposes that a seed is derived for
+ORDER, NOISE, EVALUATION = 1, 2, 3  # purposes that a seed is derived for
 
 
 class Stopped(Exception):  # noqa: N818  # no error
@@ -75,9 +75,7 @@ class Trainer:
         self.seconds = {"step": 0.0, "data": 0.0, "evaluation": 0.0}
         self.rows: list[Row] = []
         self._resumed: dict[str, Any] | None = None
-        if processes.count > 1:  # the same model everywhere, but noise of each one's own
-            seed_all(derived_seed(run.seed, processes.rank))
-        self._epoch_start = self._here()
+        self._epoch_start: dict[str, Any] = {}
 
     def _divide(self) -> None:
         """Find how a step's batch is made up, and how many steps an epoch has."""
@@ -123,9 +121,13 @@ class Trainer:
 
     def state(self) -> dict[str, Any]:
         """Return all that the rest of the run depends on, from every process."""
-        now = self._here()
-        epoch = self._epoch_start if self.epoch_step else now
-        own = {"now": now, "epoch": epoch, "meter": self.meter.state()}
+        task = self.task.state()
+        own = {
+            "random": capture(),
+            "task": task,
+            "epoch": self._epoch_start if self.epoch_step else task,
+            "meter": self.meter.state(),
+        }
         return {
             "model": self.model.state_dict(),
             "averaged": self.averaged and self.averaged.state_dict(),
@@ -164,35 +166,30 @@ class Trainer:
     def _batches(self) -> Iterator[Any]:
         """Return the batches that are left of the epoch.
 
-        A resumed epoch is begun as it was the first time, with the same random numbers and
-        state of the task, and batches already used are gone through again. So whatever way
-        a task loads its data, it resumes exactly.
+        Every epoch begins with random numbers of its own, and a resumed one also with the
+        state that the task then had; batches already used are gone through again. So
+        whatever way a task loads its data, it resumes exactly.
         """
-        if self._resumed:
-            self._set(self._resumed["epoch"])
-        self._epoch_start = self._here()
-        rank, count = self.processes.rank, self.processes.count
+        rank, count, resumed = self.processes.rank, self.processes.count, self._resumed
+        seed_all(derived_seed(self.run.seed, NOISE, self.epoch, rank))
+        if resumed:
+            self.task.load_state(resumed["epoch"])
+        self._epoch_start = copy.deepcopy(self.task.state())
         mine = itertools.islice(iter(self._order(self.epoch)), rank, None, count)
         batches = itertools.islice(mine, self.epoch_steps * self.settings.accumulate)
-        if self._resumed and self.epoch_step:
+        if resumed and self.epoch_step:
             for _ in itertools.islice(batches, self.epoch_step * self.settings.accumulate):
                 pass
-            self._set(self._resumed["now"])
+            self.task.load_state(resumed["task"])
+            restore(resumed["random"])
         self._resumed = None
         return batches
-
-    def _here(self) -> dict[str, Any]:
-        """Return what random numbers and batches to come depend on, in this process."""
-        return {"random": capture(), "task": copy.deepcopy(self.task.state())}
-
-    def _set(self, here: dict[str, Any]) -> None:
-        self.task.load_state(here["task"])
-        restore(here["random"])
 
     def _train_epoch(self, pause: Callable[[Trainer], None]) -> None:
         settings, seconds, task, update = self.settings, self.seconds, self.task, self.update
         by_step = self.run.schedule.every == "step"
-        forward, together = precision(settings, self.device), nullcontext()
+        plain = settings.precision == "float32" and settings.accumulate == 1
+        make_step = task.step if plain else self._step_in_context
         task.model = self.parallel
         resumed, now = self._resumed is not None, time.perf_counter()
         batches = self._batches()
@@ -202,9 +199,7 @@ class Trainer:
             loaded = time.perf_counter()
             seconds["data"] += loaded - now
             update.complete = micro % settings.accumulate == 0
-            with forward, together if update.complete else self.processes.alone(self.parallel):
-                values = task.step(batch, update)
-            self.meter.add(values)
+            self.meter.add(make_step(batch, update))
             if update.complete:
                 update.end()
                 self.step, self.epoch_step = self.step + 1, self.epoch_step + 1
@@ -228,6 +223,12 @@ class Trainer:
                 f"an epoch gave {self.epoch_step} steps, but by the length of its batches it "
                 f"has {self.epoch_steps}"
             )
+
+    def _step_in_context(self, batch: Any, update: Step) -> Mapping[str, Tensor | float]:
+        """Make a step of a precision, or a part of one that other processes do not see yet."""
+        alone = nullcontext() if update.complete else self.processes.alone(self.parallel)
+        with precision(self.settings, self.device), alone:
+            return self.task.step(batch, update)
 
     def _read(self) -> None:
         """Read the meter, log it if that is due, and notice divergence."""

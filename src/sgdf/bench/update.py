@@ -28,7 +28,8 @@ class Step:
     def __init__(
         self, settings: Training, optimizers: dict[str, Optimizer], device: torch.device
     ) -> None:
-        self.optimizers, self.device, self.settings = optimizers, device, settings
+        self.optimizers, self.accumulate = optimizers, settings.accumulate
+        self.clip_norm = settings.clip_norm if settings.clip_norm < math.inf else None
         self.params = {
             name: [p for group in optimizer.param_groups for p in group["params"]]
             for name, optimizer in optimizers.items()
@@ -43,17 +44,17 @@ class Step:
     def __call__(self, loss: Tensor, optimizer: str = "model") -> None:
         """Go backward from the loss, and make the optimizer's step if it is complete."""
         with self.outside:
-            if self.settings.accumulate > 1:
-                loss = loss / self.settings.accumulate
+            if self.accumulate > 1:
+                loss = loss / self.accumulate
             params = self.params[optimizer]
             inputs = params if len(self.params) > 1 else None
             torch.autograd.backward(self.scaler.scale(loss), inputs=inputs)
             if not self.complete:
                 return
             chosen = self.optimizers[optimizer]
-            if self.settings.clip_norm < math.inf:
+            if self.clip_norm is not None:
                 self.scaler.unscale_(chosen)
-                nn.utils.clip_grad_norm_(params, self.settings.clip_norm)
+                nn.utils.clip_grad_norm_(params, self.clip_norm)
             self.scaler.step(chosen)
             self.stepped = True
             chosen.zero_grad()

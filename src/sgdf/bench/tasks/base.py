@@ -67,10 +67,11 @@ class Task(ABC):
         """Return an epoch's batches; ``order`` is seeded anew for each and is all that shuffles."""
 
     @abstractmethod
-    def step(self, batch: Any, update: Update) -> dict[str, Tensor]:
+    def step(self, batch: Any, update: Update) -> Mapping[str, Tensor | float]:
         """Train on one batch, and return numbers to log, such as ``{"loss": loss}``.
 
-        The run has diverged where one of them is not finite, or far above its first value.
+        Not every step need return all of them. The run has diverged where one is not
+        finite, or far above its first value.
         """
 
     @abstractmethod

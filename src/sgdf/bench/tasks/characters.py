@@ -102,7 +102,7 @@ class Characters(Task):
         self.hidden = None
         return Windows(self.data["train"], batch_size, self.length)
 
-    def step(self, batch: Any, update: Update) -> dict[str, Tensor]:
+    def step(self, batch: Any, update: Update) -> dict[str, Tensor | float]:
         """Step on the mean loss over the stretch."""
         codes, targets = batch
         scores, hidden = self.model(codes, self.hidden)

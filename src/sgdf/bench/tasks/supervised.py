@@ -70,7 +70,7 @@ class Supervised(Task):
         """Return the training data in a new order."""
         return ShuffledPairs(self.data["train"], batch_size, order)
 
-    def step(self, batch: Any, update: Update) -> dict[str, Tensor]:
+    def step(self, batch: Any, update: Update) -> dict[str, Tensor | float]:
         """Step on the loss of the batch."""
         inputs, targets = batch
         loss = self.loss(self.model(inputs), targets)
