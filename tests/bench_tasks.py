@@ -1,10 +1,12 @@
 """Tasks for the tests of the bench, named in specs as ``bench_tasks:Name``, and runs of them."""
 
 import os
+import random
 import time
 
 import torch
 from torch import nn
+from torch.utils.data import DataLoader, TensorDataset, default_collate
 
 from sgdf.bench.processes import Processes
 from sgdf.bench.spec import read, settled
@@ -118,6 +120,41 @@ class Pair(Task):
     def load_state(self, state):
         """Go on counting."""
         self.count = state["count"]
+
+
+class Loaded(Points):
+    """Takes its data from a DataLoader whose workers and shuffling draw from global generators."""
+
+    def __init__(self, workers: int = 1) -> None:
+        super().__init__()
+        self.workers = workers
+
+    def batches(self, batch_size, order):
+        """Return a loader that is not given the order, and noise from its workers."""
+        data = TensorDataset(*self.data["train"])
+        return DataLoader(
+            data, batch_size, shuffle=True, num_workers=self.workers, collate_fn=noisy
+        )
+
+
+def noisy(samples):
+    """Return a batch with noise of the worker's own generators."""
+    inputs, targets = default_collate(samples)
+    return inputs + 0.1 * torch.randn_like(inputs) + random.random(), targets
+
+
+class Short(Points):
+    """Has fewer batches than it says."""
+
+    def batches(self, batch_size, order):
+        """Return a loader that lies."""
+        batches = list(super().batches(batch_size, order))
+
+        class Lying(list):
+            def __len__(self):
+                return 9
+
+        return Lying(batches)
 
 
 class Unsaveable(Points):

@@ -1,6 +1,7 @@
 """The bench's commands as people type them, and the guide as people follow it."""
 
 import dataclasses
+import errno
 import os
 import re
 import subprocess
@@ -151,6 +152,34 @@ def test_a_folder_that_cannot_be_written_to_is_named(place):
     assert "cannot write" in sgdf("run", "mine.toml", "--out", "file/results", code=2)
 
 
+def test_a_trial_that_fails_is_told_of(place):
+    (place / "bad.toml").write_text(SPEC.replace(":Points", ":Raising"))
+    shown = sgdf("run", "bad.toml", "--dry-run")
+    assert "not counting 2 that failed on trial" in shown
+
+
+def test_names_with_brackets_are_text(place):
+    assert "x[/foo]" in sgdf("run", "mine.toml", "--out", "x[/foo]")
+    assert "x[/foo]" in sgdf("status", "x[/foo]")
+
+
+def test_locks_that_do_not_work_are_told_of(place, monkeypatch):
+    sgdf("run", "mine.toml")
+
+    def lockf(descriptor, operation):
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr("sgdf.bench.lock.fcntl.lockf", lockf)
+    for command in (["run", "mine.toml"], ["status", "mine"]):
+        assert "is locking enabled on this disk?" in sgdf(*command, code=2)
+
+
+def test_settings_are_sorted_by_their_numbers(place):
+    sgdf("run", "mine.toml", "--set", "optimizer.lr=[10.0, 2.0, 0.5]", "--set", "train.epochs=1")
+    rates = re.findall(r"Points, sgdf lr=(\S+)", sgdf("status", "mine"))
+    assert rates == ["0.5", "2.0", "10.0"]
+
+
 def test_what_there_is_to_choose_from(place):
     tasks, optimizers, experiments = (sgdf(name) for name in ("tasks", "optimizers", "experiments"))
     assert all(name in tasks for name in TASKS)
@@ -159,6 +188,7 @@ def test_what_there_is_to_choose_from(place):
     assert "batch_norm" in sgdf("tasks", "digits-cnn")
     assert "hidden: its width" in sgdf("tasks", "bench_tasks:Points")
     assert "betas = [[0.9, 0.999]]" in sgdf("optimizers", "adam")
+    assert "# lr has no default" in sgdf("optimizers", "sgdf:UnifiedMomentum")
     text = sgdf("experiments", "digits")
     (place / "copy.toml").write_text(text)
     assert "0 of 18 runs" in sgdf("run", "copy.toml", "--dry-run", "--set", "train.epochs=1")

@@ -138,6 +138,42 @@ def test_a_task_that_kills_its_process_is_given_up_and_the_others_are_done(tmp_p
     assert len(diary.of("notice")) == 4
 
 
+@pytest.mark.usefixtures("workers_find_the_tasks")
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_folder_that_cannot_be_used_does_not_stop_the_others(workers, tmp_path):
+    plan, diary = plan_of(experiment(tmp_path), tmp_path / "store"), Diary()
+    spoilt = Store(plan.store).folder(plan.runs[0])
+    (spoilt.path / "lock").unlink()
+    (spoilt.path / "lock").mkdir()
+    if workers == 1:
+        work(plan, diary, threading.Event())
+    else:
+        Workers(plan, workers, diary).work(threading.Event())
+    assert states(plan) == {State.WAITING: 1, State.FINISHED: 3}
+    lines = {event["line"] for run, event in diary.of("end") if run == spoilt.key}
+    assert len(lines) == 1
+    assert "lock: Is a directory" in lines.pop()
+
+
+@pytest.mark.usefixtures("workers_find_the_tasks")
+def test_workers_import_what_their_parent_would(tmp_path, monkeypatch):
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "bench_tasks.py").write_text("raise RuntimeError('not this one')")
+    (tmp_path / "elsewhere" / "random.py").write_text("raise RuntimeError('nor this one')")
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    plan, diary = plan_of(experiment(tmp_path, seeds=(0,)), tmp_path / "store"), Diary()
+    Workers(plan, 2, diary).work(threading.Event())
+    assert states(plan) == {State.FINISHED: 2}
+
+
+def test_stopping_while_workers_start_is_no_failure(tmp_path):
+    plan = plan_of(experiment(tmp_path), tmp_path / "store")
+    stop = threading.Event()
+    stop.set()
+    Workers(plan, 6, Diary()).work(stop)
+    assert states(plan) == {State.WAITING: 4}
+
+
 def test_being_asked_to_stop_saves_and_the_rest_follows(tmp_path):
     path = experiment(tmp_path)
     whole, parts = plan_of(path, tmp_path / "whole"), plan_of(path, tmp_path / "parts")
@@ -282,6 +318,19 @@ def test_two_processes_train_a_run_together_as_one_would(tmp_path):
 
 def newer_checkpoints(store, before):
     return set(store.glob("runs/*/*.pt")) - before
+
+
+@pytest.mark.usefixtures("workers_find_the_tasks")
+def test_processes_do_not_wait_for_one_that_cannot_write(tmp_path):
+    path, store = shared_grid(tmp_path), tmp_path / "store"
+    (run,) = settled(load(path), threads=1, processes=2).runs
+    folder = Store(store).folder(run)
+    folder.prepare(run)
+    (folder.path / "environment.json").mkdir()
+    process = under_torchrun(path, store)
+    output, _ = process.communicate(timeout=120)
+    assert process.returncode != 0
+    assert "environment.json: Is a directory" in output
 
 
 @pytest.mark.slow

@@ -295,6 +295,60 @@ def test_what_the_machine_leaves_open_is_settled():
         settled(read(parsed(train={"device": "xpu"})), threads=1)
 
 
+def test_a_warm_up_needs_no_schedule():
+    (run,) = read(parsed(optimizer={"name": "sgd"}, schedule={"warmup": 1})).runs
+    assert run.schedule.name == "ConstantLR"
+    assert run.schedule.options["factor"] == 1.0
+
+
+def test_the_defaults_of_schedules_are_those_of_torch():
+    (run,) = read(parsed(optimizer={"name": "sgd"}, schedule={"name": "LinearLR"})).runs
+    assert run.schedule.options["total_iters"] == 5
+    (run,) = read(parsed(optimizer={"name": "sgd"}, schedule={"name": "CosineAnnealingLR"})).runs
+    assert "T_max" not in run.schedule.options
+
+
+def test_lists_and_tables_of_a_task_survive(tmp_path):
+    (tmp_path / "deep_task.py").write_text(
+        "from sgdf.bench.tasks.digits import DigitsMLP\n"
+        "class Deep(DigitsMLP):\n"
+        "    def __init__(self, shape: dict = None, sizes: list = None):\n"
+        "        super().__init__()\n"
+    )
+    table = '[task]\nname = "deep_task:Deep"\nsizes = [[1, 2]]\n[task.shape]\na = [[3, 4]]\n'
+    (run,) = load(written(tmp_path, f'{table}[optimizer]\nname = "sgd"\n')).runs
+    assert run.task.options == {"sizes": [1, 2], "shape": {"a": [3, 4]}}
+    (again,) = read(run.as_table()).runs
+    assert again.key == run.key
+
+
+def test_whole_numbers_for_floats_are_the_same_run():
+    runs = [read(parsed(optimizer={"name": "sgd-ema", "lr": lr})).runs[0] for lr in (1, 1.0)]
+    assert runs[0].key == runs[1].key
+
+
+def test_a_changed_setting_holds_for_optimizers_with_one_of_their_own(tmp_path):
+    path = written(tmp_path, f"{SPEC}\n[optimizer.train]\nepochs = 9\nbatch_size = 7\n")
+    assert [run.train.epochs for run in load(path).runs] == [2, 9]
+    runs = load(path, {"train.epochs": 1}).runs
+    assert [(run.train.epochs, run.train.batch_size) for run in runs] == [(1, 64), (1, 7)]
+
+
+def test_batches_must_divide_evenly():
+    uneven = read(parsed(train={"batch_size": 10, "accumulate": 4}))
+    with pytest.raises(SpecError, match=r"train\.batch_size = 10: must be a multiple of 4"):
+        settled(uneven, threads=1)
+    with pytest.raises(SpecError, match="each process needs its own"):
+        settled(read(parsed(train={"device": "cpu:0"})), threads=1, processes=2)
+
+
+def test_a_name_that_comes_from_the_file_is_told_to_be_set(tmp_path):
+    path = tmp_path / "my exp.toml"
+    path.write_text(SPEC.replace('name = "mine"', "", 1))
+    with pytest.raises(SpecError, match="unless the file says name"):
+        load(path)
+
+
 def test_specs_are_frozen():
     run = read(parsed()).runs[0]
     with pytest.raises(dataclasses.FrozenInstanceError):

@@ -72,6 +72,8 @@ RESUMED = {
         for name in ("sgdf", "filter-adam", "sign-sgdf", "filter-muon", "sgd-ema", "adamw")
     },
     "sparse log": {"train": {"log_every": 3}},
+    "a loader with workers": {"task": "bench_tasks:Loaded"},
+    "a loader without": {"task": {"name": "bench_tasks:Loaded", "workers": 0}},
 }
 
 
@@ -213,6 +215,67 @@ def test_a_finished_run_that_was_damaged_is_mended(name, damage, store, run):
     )
     assert do(run, store)[1] is State.FINISHED
     assert equal(essence(folder), expected)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [('"finished"', '"finishad"'), ('"step": 12', '"step": 13'), ("{", "[")]
+)
+def test_a_result_that_is_not_as_it_was_written_is_not_believed(old, new, store, run):
+    folder, _, _ = do(run, store)
+    path = folder.path / "result.json"
+    assert old in path.read_text()
+    path.write_text(path.read_text().replace(old, new, 1))
+    assert folder.result() is None
+    assert folder.state() is State.DAMAGED
+
+
+def test_a_disk_that_cannot_be_read_is_not_damage(store, run, monkeypatch):
+    folder, _, _ = do(run, store)
+    before = sorted(folder.path.iterdir())
+
+    def stale(path):
+        raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "read_bytes", stale)
+        for look in (folder.state, folder.load, folder.rows, folder.table):
+            with pytest.raises(StoreError, match=r"cannot read .*: Stale file handle"):
+                look()
+    assert sorted(folder.path.iterdir()) == before
+    assert folder.state() is State.FINISHED
+
+
+def test_going_on_with_another_source_is_noticed(store, run, monkeypatch):
+    do(run, store, stop_after=5)
+    monkeypatch.setattr("sgdf.bench.provenance.source_digest", lambda target: "another")
+    folder, _, _ = do(run, store)
+    assert folder.notices == [
+        "it goes on with another task source than before",
+        "it goes on with another optimizer source than before",
+    ]
+
+
+PREPARE = """
+import sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[2])
+from bench_tasks import run_of
+from sgdf.bench.store import Store
+run = run_of()
+for round in range(200):
+    folder = Store(Path(sys.argv[1]) / str(round)).folder(run)
+    folder.prepare(run)
+    with folder.claimed():
+        pass
+    assert folder.table() == run.as_table()
+"""
+
+
+def test_two_processes_can_prepare_a_run_at_once(tmp_path):
+    command = [sys.executable, "-c", PREPARE, tmp_path, Path(__file__).parent]
+    processes = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True) for _ in range(2)]
+    errors = [process.communicate(timeout=120)[1] for process in processes]
+    assert [process.returncode for process in processes] == [0, 0], errors
 
 
 def test_a_damaged_spec_is_seen_and_written_anew(store, run):

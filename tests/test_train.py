@@ -1,6 +1,8 @@
 """The training loop does what a loop written by hand does, and what its settings say."""
 
 import math
+import time
+import weakref
 
 import pytest
 import torch
@@ -8,6 +10,7 @@ from torch import nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from bench_tasks import Plain, Points, run_of, trained
+from sgdf.bench.meter import Meter
 from sgdf.bench.objects import SpecError
 from sgdf.bench.processes import Processes
 from sgdf.bench.randomness import capture, derived_seed, seed_all
@@ -299,3 +302,117 @@ def test_a_pause_can_stop_it():
         trainer.fit(pause)
     assert trainer.step == 2
     assert not trainer.finished
+
+
+def read_all(meter, rows):
+    for row in rows:
+        meter.add(row)
+    return meter.read()
+
+
+def test_numbers_that_come_now_and_then_are_means_of_their_own():
+    meter = Meter(1000.0, Processes())
+    means, ago = read_all(meter, [{"a": 1.0}, {"a": torch.tensor(3.0), "b": 10.0}, {"a": 2}])
+    assert means == {"a": 2.0, "b": 10.0}
+    assert ago is None
+    means, _ = read_all(meter, [{"b": 20.0}])
+    assert means == {"b": 20.0}
+    assert meter.epoch() == {"a": 2.0, "b": 15.0}
+    assert meter.epoch() == {}
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf, 2e3, -2e3])
+def test_any_number_that_leaves_its_limits_is_divergence(bad):
+    rows = [{"a": 1.0, "b": 0.5}, {"a": 1.0}, {"b": bad}, {"a": 1.0}, {"b": 0.5}]
+    assert read_all(Meter(1000.0, Processes()), rows)[1] == 2
+    if not math.isfinite(bad):
+        assert read_all(Meter(1000.0, Processes()), [{"a": bad}, {"a": 1.0}])[1] == 1
+        assert read_all(Meter(math.inf, Processes()), [{"a": 1.0}, {"a": bad}])[1] == 0
+    else:
+        assert read_all(Meter(math.inf, Processes()), rows)[1] is None
+
+
+def test_a_meter_goes_on_where_it_was():
+    rows = [{"a": float(i), **({"b": 1.0} if i % 2 else {})} for i in range(9)]
+    whole = Meter(1000.0, Processes())
+    expected = read_all(whole, rows), whole.epoch()
+    first, second = Meter(1000.0, Processes()), Meter(1000.0, Processes())
+    for row in rows[:4]:
+        first.add(row)
+    second.load(first.state())
+    assert (read_all(second, rows[4:]), second.epoch()) == expected
+
+
+def test_a_graph_is_not_kept_for_the_log():
+    meter, weight = Meter(1000.0, Processes()), torch.ones(1, requires_grad=True)
+    loss = (weight * 2).sum()
+    graph = weakref.ref(loss)
+    meter.add({"loss": loss})
+    del loss
+    assert graph() is None
+
+
+def test_scaled_gradients_of_several_optimizers_have_one_scale():
+    run = run_of("bench_tasks:Pair", "sgd-vanilla", {"precision": "float16", "accumulate": 2})
+    trainer = Trainer(run, Processes())
+    update, weights = trainer.update, {}
+    update.scaler = torch.amp.GradScaler("cpu", init_scale=4.0, growth_interval=1)
+    for name, network in trainer.model.items():
+        network.bias.data.zero_()
+        weights[name] = network.bias
+    for update.complete in (False, True):
+        update(weights["critic"].sum(), "critic")
+        update(weights["generator"].sum(), "generator")
+    update.end()
+    assert update.scaler.get_scale() == 8.0  # grown once
+    assert weights["critic"].item() == pytest.approx(-0.1)
+    assert weights["generator"].tolist() == pytest.approx([-0.1, -0.1])
+
+
+def test_a_loader_that_is_shorter_than_it_says_is_an_error():
+    with pytest.raises(ValueError, match=r"an epoch gave 4 steps, but by the length .* has 9"):
+        trained(run_of("bench_tasks:Short"))
+
+
+def test_a_metric_to_select_by_must_be_there(monkeypatch):
+    monkeypatch.setattr(Points, "evaluate", lambda self, split: {"loss": 1.0})
+    with pytest.raises(ValueError, match="selects by 'accuracy', but evaluates loss"):
+        trained(run_of())
+
+
+def test_a_plateau_needs_a_loss(monkeypatch):
+    monkeypatch.setattr(Points, "evaluate", lambda self, split: {"accuracy": torch.tensor(0.5)})
+    with pytest.raises(ValueError, match="needs a metric called loss"):
+        trained(run_of(schedule={"name": "ReduceLROnPlateau"}))
+
+
+def test_divergence_at_the_end_of_an_epoch_is_in_that_epoch():
+    optimizer = {"name": "sgd-vanilla", "lr": 1e30}
+    trainer = trained(run_of("bench_tasks:Plain", optimizer, {"batch_size": 8}))
+    assert (trainer.epoch, trainer.diverged) == (0, 2)
+    assert not math.isfinite(trainer.rows[-1]["train"]["loss"])
+
+
+def test_what_was_gone_through_again_is_not_counted_again():
+    run = run_of({"name": "bench_tasks:Loaded", "workers": 0}, train={"epochs": 1})
+    first = Trainer(run, Processes())
+
+    def stop(trainer):
+        if trainer.step == 3:
+            raise Stopped
+
+    with pytest.raises(Stopped):
+        first.fit(stop)
+    second = Trainer(run, Processes())
+    second.load(first.state())
+    before = dict(second.seconds)
+    task_batches, slow = second.task.batches, []
+
+    def batches(batch_size, order):
+        slow.append(time.sleep(0.2))
+        return task_batches(batch_size, order)
+
+    second.task.batches = batches
+    second.fit(lambda trainer: None)
+    assert slow
+    assert second.seconds["data"] - before["data"] < 0.2
