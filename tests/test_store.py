@@ -154,6 +154,16 @@ def test_events_for_tensorboard(store, run):
     assert [event.step for event in events.Scalars("train/loss by step")] == list(range(1, 13))
 
 
+def test_events_that_cannot_be_written_are_done_without(store, run):
+    folder = store.folder(run)
+    folder.prepare(run)
+    (folder.path / "tensorboard").write_text("in the way")
+    folder, state, _ = do(run, store)
+    assert state is State.FINISHED
+    (notice,) = folder.notices
+    assert "it goes on without TensorBoard's events" in notice
+
+
 def test_sources_that_changed_are_noticed(store, run, monkeypatch):
     folder, _, _ = do(run, store)
     monkeypatch.setattr("sgdf.bench.provenance.source_digest", lambda target: "another")

@@ -59,10 +59,12 @@ def test_seeds_make_runs_differ_and_nothing_else_does():
     assert not same_weights(first.model, other.model)
 
 
-def test_evaluation_changes_nothing():
-    often = trained(run_of(train={"evaluate_every": 1, "log_every": 1}))
-    never = trained(run_of(train={"evaluate_every": 3, "log_every": 50}))
+@pytest.mark.parametrize("task", ["bench_tasks:Points", "bench_tasks:Pair"])
+def test_evaluation_changes_nothing(task):
+    often = trained(run_of(task, train={"evaluate_every": 1, "log_every": 1}))
+    never = trained(run_of(task, train={"evaluate_every": 3, "log_every": 50}))
     assert same_weights(often.model, never.model)
+    assert often.rows[-1]["test"] == never.rows[-1]["test"]
     assert len([row for row in often.rows if "test" in row]) == 3
     assert len([row for row in never.rows if "test" in row]) == 1
 

@@ -56,7 +56,8 @@ class Keeper:
             self.saved = trainer.position
         if trainer.processes.rank == 0:
             self.folder.write_rows(trainer.rows)
-            self.events = Events(self.folder.path / "tensorboard", trainer.step + 1)
+            with self._dispensable():
+                self.events = Events(self.folder.path / "tensorboard", trainer.step + 1)
             self._tell_progress(trainer, {})
 
     def __call__(self, trainer: Trainer) -> None:
@@ -88,12 +89,10 @@ class Keeper:
     def save(self, trainer: Trainer) -> None:
         """Save a checkpoint, unless this very state is saved already.
 
-        The rows go to TensorBoard at the same time: at 0.1 ms each, that is no work for
-        between two steps.
+        The rows go to TensorBoard before: at 0.1 ms each, that is no work for between two
+        steps, and what is written twice after a kill does not count twice.
         """
-        if self.events:
-            self.events.add(trainer.rows[self.in_events :])
-            self.in_events = len(trainer.rows)
+        self._write_events(trainer)
         if trainer.position != self.saved:
             state = trainer.state()
             if trainer.processes.rank == 0:
@@ -106,10 +105,24 @@ class Keeper:
         """Publish what is left; a checkpoint has what matters of it, should that fail."""
         with contextlib.suppress(StoreError):
             self.publish(trainer)
-            if self.events:
-                self.events.add(trainer.rows[self.in_events :])
+        self._write_events(trainer)
         if self.events:
             self.events.close()
+
+    def _write_events(self, trainer: Trainer) -> None:
+        if self.events:
+            with self._dispensable():
+                self.events.add(trainer.rows[self.in_events :])
+            self.in_events = len(trainer.rows)
+
+    @contextlib.contextmanager
+    def _dispensable(self) -> Iterator[None]:
+        """Do without TensorBoard's events if they cannot be written: they are only a copy."""
+        try:
+            yield
+        except StoreError as error:
+            self.events = None
+            self.folder.notices.append(f"{error}; it goes on without TensorBoard's events")
 
     def _tell_progress(self, trainer: Trainer, row: Row) -> None:
         steps = {"step": trainer.step, "steps": trainer.steps}
