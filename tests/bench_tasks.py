@@ -4,6 +4,7 @@ import os
 import random
 import time
 
+import numpy as np
 import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset, default_collate
@@ -141,6 +142,15 @@ def noisy(samples):
     """Return a batch with noise of the worker's own generators."""
     inputs, targets = default_collate(samples)
     return inputs + 0.1 * torch.randn_like(inputs) + random.random(), targets
+
+
+class Jittery(Points):
+    """Draws from Python's and numpy's generators in every step."""
+
+    def step(self, batch, update):
+        """Train on inputs that were moved a little."""
+        inputs, targets = batch
+        return super().step((inputs + random.random() + np.random.rand(), targets), update)
 
 
 class Short(Points):

@@ -72,6 +72,7 @@ RESUMED = {
         for name in ("sgdf", "filter-adam", "sign-sgdf", "filter-muon", "sgd-ema", "adamw")
     },
     "sparse log": {"train": {"log_every": 3}},
+    "every generator": {"task": "bench_tasks:Jittery"},
     "a loader with workers": {"task": "bench_tasks:Loaded"},
     "a loader without": {"task": {"name": "bench_tasks:Loaded", "workers": 0}},
 }

@@ -69,6 +69,18 @@ def test_evaluation_changes_nothing(task):
     assert len([row for row in never.rows if "test" in row]) == 1
 
 
+def test_evaluation_draws_the_same_random_numbers_each_time():
+    trainer = Trainer(run_of("bench_tasks:Pair"), Processes())
+    first = trainer.evaluate()
+    torch.rand(5)
+    assert trainer.evaluate() == first
+
+
+def test_the_last_epoch_is_always_evaluated():
+    trainer = trained(run_of(train={"evaluate_every": 2}))
+    assert [row["epoch"] for row in trainer.rows if "test" in row] == [2, 3]
+
+
 def test_modules_that_a_task_has_put_into_evaluation_mode_stay_there():
     trainer = Trainer(run_of(), Processes())
     frozen = trainer.model[1]
@@ -86,12 +98,15 @@ def test_accumulated_batches_are_one_batch():
     torch.testing.assert_close(parts.model.weight, whole.model.weight, rtol=1e-5, atol=1e-7)
 
 
-def test_gradients_are_clipped():
-    free = Trainer(run_of("bench_tasks:Plain"), Processes())
-    start = free.model.weight.detach().clone()
-    clipped = run_of("bench_tasks:Plain", "sgd-vanilla", {"epochs": 1, "clip_norm": 1e-3})
-    moved = trained(clipped).model
-    change = torch.cat([(moved.weight - start).flatten(), moved.bias - free.model.bias])
+@pytest.mark.parametrize("precision", ["float32", "float16"])
+def test_gradients_are_clipped(precision):
+    train = {"epochs": 1, "clip_norm": 1e-3, "precision": precision}
+    trainer = Trainer(run_of("bench_tasks:Plain", "sgd-vanilla", train), Processes())
+    trainer.update.scaler = torch.amp.GradScaler("cpu", 8.0, enabled=precision == "float16")
+    model = trainer.model
+    weight, bias = model.weight.detach().clone(), model.bias.detach().clone()
+    trainer.fit(lambda trainer: None)
+    change = torch.cat([(model.weight - weight).flatten(), model.bias - bias])
     assert change.norm().item() == pytest.approx(0.1 * 1e-3, rel=1e-3)
 
 
@@ -160,6 +175,8 @@ def test_a_plateau_is_waited_for_on_the_validation_loss():
         "threshold": 1e9,
     }
     assert rates(schedule, epochs=4) == pytest.approx([0.1, 0.1, 0.01, 0.001])
+    seldom = rates(schedule, epochs=6, evaluate_every=2)
+    assert seldom == pytest.approx([0.1, 0.1, 0.1, 0.1, 0.01, 0.01])
 
 
 @pytest.mark.parametrize("lr", [1e30, 2.0], ids=["not finite", "too large"])
@@ -187,6 +204,12 @@ def test_divergence_is_a_result_with_its_step(lr):
     assert trainer.step == 5 * math.ceil(first_bad / 5)
     assert trainer.finished
     assert trainer.epoch < 50
+
+
+def test_divergence_is_told_in_steps_where_a_step_has_several_batches():
+    train = {"batch_size": 8, "accumulate": 4, "log_every": 1000, "epochs": 1}
+    trainer = trained(run_of("bench_tasks:Plain", {"name": "sgd-vanilla", "lr": 1e30}, train))
+    assert (trainer.diverged, trainer.step) == (2, 4)
 
 
 def test_a_run_that_spikes_below_the_limit_goes_on():
@@ -327,6 +350,7 @@ def test_numbers_that_come_now_and_then_are_means_of_their_own():
 def test_any_number_that_leaves_its_limits_is_divergence(bad):
     rows = [{"a": 1.0, "b": 0.5}, {"a": 1.0}, {"b": bad}, {"a": 1.0}, {"b": 0.5}]
     assert read_all(Meter(1000.0, Processes()), rows)[1] == 2
+    assert read_all(Meter(1000.0, Processes()), [{"a": 1, "b": 1}, {"a": bad}, {"b": bad}])[1] == 1
     if not math.isfinite(bad):
         assert read_all(Meter(1000.0, Processes()), [{"a": bad}, {"a": 1.0}])[1] == 1
         assert read_all(Meter(math.inf, Processes()), [{"a": 1.0}, {"a": bad}])[1] == 0
