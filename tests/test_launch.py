@@ -1,5 +1,6 @@
 """Grids over processes: shared, stopped, killed, and gone on with."""
 
+import contextlib
 import os
 import random
 import signal
@@ -18,7 +19,7 @@ import torch
 from bench_tasks import equal, essence, trained
 from sgdf.bench.launch import Plan, stopping, work
 from sgdf.bench.spec import load, settled
-from sgdf.bench.store import State, Store
+from sgdf.bench.store import RunFolder, State, Store
 from sgdf.bench.workers import Workers
 
 pytestmark = pytest.mark.usefixtures("told_at_once")
@@ -164,6 +165,34 @@ def test_workers_import_what_their_parent_would(tmp_path, monkeypatch):
     plan, diary = plan_of(experiment(tmp_path, seeds=(0,)), tmp_path / "store"), Diary()
     Workers(plan, 2, diary).work(threading.Event())
     assert states(plan) == {State.FINISHED: 2}
+
+
+def test_workers_find_modules_beside_the_spec(tmp_path, monkeypatch):
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    source = (HERE / "bench_tasks.py").read_text()
+    (tmp_path / "tasks_beside_the_spec.py").write_text(source)
+    task = {"name": "tasks_beside_the_spec:Points"}
+    plan = plan_of(experiment(tmp_path, task=task, seeds=(0,)), tmp_path / "store")
+    Workers(plan, 1, Diary()).work(threading.Event())
+    assert states(plan) == {State.FINISHED: 2}
+
+
+def test_a_run_that_another_finished_before_the_claim_is_left_alone(tmp_path, monkeypatch):
+    path = experiment(tmp_path, seeds=(0,), optimizer={"name": "sgd"})
+    plan, diary, claimed = plan_of(path, tmp_path / "store"), Diary(), RunFolder.claimed
+
+    @contextlib.contextmanager
+    def late(folder):
+        monkeypatch.setattr(RunFolder, "claimed", claimed)
+        work(plan, Diary(), threading.Event())
+        with claimed(folder) as ours:
+            yield ours
+
+    monkeypatch.setattr(RunFolder, "claimed", late)
+    work(plan, diary, threading.Event())
+    assert diary.events == []
+    assert states(plan) == {State.FINISHED: 1}
 
 
 def test_stopping_while_workers_start_is_no_failure(tmp_path):
