@@ -13,6 +13,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from bench_tasks import run_of
+from sgdf.bench.estimate import estimate
 from sgdf.bench.labels import labels
 from sgdf.bench.progress import Bars, Lines, display
 from sgdf.bench.spec import Schedule, Training, bundled_experiments
@@ -150,6 +151,23 @@ def test_wrong_input_is_named(place, arguments, message):
 def test_a_folder_that_cannot_be_written_to_is_named(place):
     (place / "file").write_text("")
     assert "cannot write" in sgdf("run", "mine.toml", "--out", "file/results", code=2)
+
+
+def test_times_are_estimated_by_a_trial_and_then_by_what_is_known(place):
+    slow = {"name": "bench_tasks:Points", "delay": 0.02}
+    run, other = (run_of(slow, train={"epochs": 100}, seed=seed) for seed in (0, 1))
+    expected = 100 * 4 * 0.02
+    (seconds,) = estimate([run], Store("nothing")).values()
+    assert expected < seconds < 2 * expected
+    folder = Store("known").folder(other)
+    folder.prepare(other)
+    folder.finish(
+        State.FINISHED, {"diverged_at_step": None, "seconds": {"step": 3.0, "data": 4.0}}, []
+    )
+    assert estimate([run], Store("known")) == {run.key: 7.0}
+    folder.finish(State.DIVERGED, {"diverged_at_step": 3, "seconds": {"step": 0.1}}, [])
+    (seconds,) = estimate([run], Store("known")).values()
+    assert seconds > expected
 
 
 def test_a_trial_that_fails_is_told_of(place):

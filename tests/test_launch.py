@@ -20,7 +20,7 @@ from bench_tasks import equal, essence, trained
 from sgdf.bench.launch import Plan, stopping, work
 from sgdf.bench.spec import load, settled
 from sgdf.bench.store import RunFolder, State, Store
-from sgdf.bench.workers import Workers
+from sgdf.bench.workers import Worker, Workers
 
 pytestmark = pytest.mark.usefixtures("told_at_once")
 HERE = Path(__file__).parent
@@ -203,6 +203,16 @@ def test_stopping_while_workers_start_is_no_failure(tmp_path):
     assert states(plan) == {State.WAITING: 4}
 
 
+def test_a_run_that_gets_on_is_not_given_up_however_often_its_worker_dies(tmp_path):
+    plan = plan_of(experiment(tmp_path), tmp_path / "store")
+    key, workers = plan.runs[0].key, Workers(plan, 1, Diary())
+    workers.deaths[key] = 4
+    workers._hear(Worker(process=None), {"run": key, "event": "progress", "step": 3})
+    assert workers.deaths[key] == 4
+    workers._hear(Worker(process=None), {"run": key, "event": "saved", "step": 3})
+    assert workers.deaths[key] == 0
+
+
 def test_being_asked_to_stop_saves_and_the_rest_follows(tmp_path):
     path = experiment(tmp_path)
     whole, parts = plan_of(path, tmp_path / "whole"), plan_of(path, tmp_path / "parts")
@@ -281,7 +291,8 @@ needs_proc = pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="ne
 @needs_proc
 @pytest.mark.usefixtures("workers_find_the_tasks")
 def test_workers_do_not_outlive_a_killed_parent(tmp_path):
-    path, store = experiment(tmp_path, delay=0.05, epochs=50), tmp_path / "store"
+    # A step that takes long: they must not need to write to notice.
+    path, store = experiment(tmp_path, delay=60.0), tmp_path / "store"
     process = subprocess.Popen(command(path, store, "--workers", "2"), stdout=subprocess.DEVNULL)
     wait_for(lambda: len(list(store.glob("runs/*/metrics.jsonl"))) == 2)
     children = descendants(process.pid)

@@ -17,6 +17,7 @@ from bench_tasks import equal, essence, run_of
 from sgdf.bench import files, lock
 from sgdf.bench.attempt import attempt
 from sgdf.bench.files import StoreError
+from sgdf.bench.outcome import epochs_that_count
 from sgdf.bench.processes import Processes
 from sgdf.bench.provenance import differences, sources
 from sgdf.bench.store import RunFolder, State, Store
@@ -142,6 +143,26 @@ def test_the_best_on_test_is_called_so(store):
     assert result["last"]["test"] == rows[-1]["test"]
 
 
+def epoch_row(epoch, validation, test):
+    row = {"kind": "epoch", "epoch": epoch, "step": 10 * epoch, "train": {}, "test": {"m": test}}
+    return {**row, "validation": {"m": validation}} if validation is not None else row
+
+
+def test_the_epochs_that_count():
+    rows = [epoch_row(1, 0.5, 0.9), epoch_row(2, 0.7, 0.3), epoch_row(3, 0.7, 0.8)]
+    rows += [epoch_row(4, float("nan"), 0.1), {"kind": "train"}, {"kind": "epoch", "epoch": 5}]
+    largest = epochs_that_count(rows, "validation", "m", largest=True)
+    assert largest["selected"] == {
+        k: rows[1][k] for k in ("epoch", "step", "train", "validation", "test")
+    }
+    assert largest["last"]["epoch"] == 4
+    assert epochs_that_count(rows, "validation", "m", largest=False)["selected"]["epoch"] == 1
+    test_only = [epoch_row(1, None, 0.9), epoch_row(2, None, 0.3)]
+    assert epochs_that_count(test_only, "paper", "m", largest=True)["best_on_test"]["epoch"] == 1
+    assert epochs_that_count(test_only, "paper", "m", largest=False)["best_on_test"]["epoch"] == 2
+    assert epochs_that_count(rows[4:], "validation", "m", largest=True) == {}
+
+
 def test_events_for_tensorboard(store, run):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
@@ -207,6 +228,8 @@ def test_metrics_cut_in_the_middle(store, run, tmp_path):
     path = folder.path / "metrics.jsonl"
     path.write_bytes(path.read_bytes()[:-30])
     assert len(folder.rows()) == whole - 1
+    folder, _, _ = do(run, store, stop_after=9)
+    assert folder.rows() == folder.load()["rows"]
     folder, _, _ = do(run, store)
     assert equal(essence(folder), expected)
 

@@ -106,6 +106,33 @@ def fingerprint(task):
     return logged
 
 
+def test_figures_do_not_depend_on_the_batches_of_evaluation(monkeypatch):
+    task = find_task("digits-mlp")()
+    with torch.no_grad():
+        whole = task.evaluate("test")
+        monkeypatch.setattr("sgdf.bench.tasks.supervised.EVALUATION_BATCH", 30)
+        parts = task.evaluate("test")
+    assert parts == pytest.approx(whole, rel=1e-5)
+
+
+def test_figures_of_text_do_not_depend_on_how_it_is_cut():
+    whole, parts = (
+        find_task("characters")(characters=20_000, hidden=16, length=length) for length in (400, 7)
+    )
+    parts.model.load_state_dict(whole.model.state_dict())
+    with torch.no_grad():
+        assert parts.evaluate("test") == pytest.approx(whole.evaluate("test"), rel=1e-5)
+
+
+def test_each_epoch_of_text_begins_without_memory():
+    task = find_task("characters")(characters=20_000, hidden=16)
+    batches = task.batches(4, torch.Generator())
+    task.step(next(iter(batches)), lambda loss: None)
+    assert task.hidden is not None
+    task.batches(4, torch.Generator())
+    assert task.hidden is None
+
+
 def test_the_text_is_carried_on_from_batch_to_batch():
     trainer = Trainer(
         run_of({"name": "characters", "characters": 20_000, "hidden": 16}), Processes()
