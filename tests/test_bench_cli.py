@@ -41,6 +41,7 @@ def place(tmp_path, monkeypatch):
     """Return a folder with a spec, where commands are given."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.toml").write_text(SPEC)
+    (tmp_path / "broken.py").write_text("x ===")
     return tmp_path
 
 
@@ -53,7 +54,7 @@ def sgdf(*arguments, code=0):
 def test_a_grid_from_beginning_to_end(place):
     shown = sgdf("run", "mine.toml", "--dry-run")
     assert "bench_tasks:Points, sgdf" in shown
-    assert "0 of 2 runs are done in results/mine; the others will take about" in shown
+    assert "0 of 2 runs are done in results/mine; the others take about" in shown
     assert not (place / "results").exists()
     done = sgdf("run", "mine.toml")
     assert done.count("begins") == 2
@@ -64,8 +65,17 @@ def test_a_grid_from_beginning_to_end(place):
     assert "begins" not in again
     for argument in ([], ["results"], ["results/mine"], ["mine"], ["mine.toml"]):
         status = sgdf("status", *argument)
-        assert re.search(r"Points, sgdf +1 +1 +accuracy 0\.\d+ *\n", status)
+        assert re.search(r"Points, sgdf +1 +1 +accuracy 0\.\d+ +accuracy 0\.\d+ *\n", status)
     assert "2 of 2 runs are done" in sgdf("run", "mine.toml", "--dry-run")
+
+
+def test_the_spec_of_a_run_is_an_experiment_in_its_own_store(place):
+    sgdf("run", "mine.toml", "--set", "optimizer.name=sgd")
+    (folder,) = Store("results/mine").folders()
+    assert "1 run, 1 done, in results/mine" in sgdf("run", folder.path / "spec.toml")
+    sgdf("run", folder.path / "spec.toml", "--out", "again")
+    (again,) = Store("again").folders()
+    assert again.result()["weights"] == folder.result()["weights"]
 
 
 def test_settings_from_the_command_line(place):
@@ -92,7 +102,11 @@ def test_failures_are_shown_and_tried_again_on_request(place):
     status = sgdf("status", "bad")
     assert "failed: bench_tasks:Raising, sgd, seed 0: RuntimeError: the cat" in status
     assert "failure.json" in status
-    assert "sgdf run --retry" in status
+    assert "sgdf run with --retry" in status
+    (folder,) = Store("results/bad").folders()
+    alone = sgdf("status", folder.path)
+    assert "Traceback" in alone
+    assert "the cat is on the keyboard" in alone
     assert "begins" not in sgdf("run", "bad.toml", code=1)
     assert "begins" in sgdf("run", "bad.toml", "--retry", code=1)
 
@@ -136,7 +150,12 @@ def test_damage_is_shown_and_mended(place):
         (["run", "mine.toml", "--set", "name=../../up"], "name = '../../up': names a folder"),
         (["run", "mine.toml", "--out", "mine.toml"], "cannot write mine.toml"),
         (["run", "mine.toml", "--workers", "0"], "--workers"),
-        (["status", "nowhere"], "nowhere: no runs there"),
+        (["status", "nowhere"], "nowhere: no such folder"),
+        (["status", "."], ".: no runs there"),
+        (["run", "mine.toml", "--out", ""], "a folder needs a name"),
+        (["tasks", "broken:X"], "broken:X: importing this task raised SyntaxError"),
+        (["tasks", "sgdf.bench.tasks:Task"], "this has no batches, evaluate, step"),
+        (["run", "mine.toml", "--set", "task=digits-cnn"], "with its name as task.name"),
         (["tasks", "digit"], "digit: no such task; allowed: digits-mlp"),
         (["optimizers", "torch.optim:Nope"], "cannot import this optimizer"),
         (["experiments", "digitz"], "digitz: no such experiment; allowed: characters"),
@@ -172,8 +191,8 @@ def test_times_are_estimated_by_a_trial_and_then_by_what_is_known(place):
 
 def test_a_trial_that_fails_is_told_of(place):
     (place / "bad.toml").write_text(SPEC.replace(":Points", ":Raising"))
-    shown = sgdf("run", "bad.toml", "--dry-run")
-    assert "not counting 2 that failed on trial" in shown
+    shown = sgdf("run", "bad.toml", "--dry-run", code=1)
+    assert "will fail: bench_tasks:Raising, sgdf, seed 0: RuntimeError: the cat" in shown
 
 
 def test_names_with_brackets_are_text(place):
@@ -266,14 +285,18 @@ def test_lines_come_now_and_then(monkeypatch, capsys):
     lines = Lines(Console(width=200), {"a": "run [x]"}, total=3, done=1)
     row = {"kind": "train", "train": {"loss": 2.0}}
     lines("a", {"event": "begin"})
+    lines("a", {"event": "progress", "step": 0, "steps": 1000, "row": {}})
     for now[0] in (1.0, 20.0, 31.0, 40.0, 62.0):
         lines("a", {"event": "progress", "step": 7, "steps": 1000, "row": row})
     lines("a", {"event": "end", "state": "failed", "line": "ValueError: no"})
+    lines("a", {"event": "begin"})
+    lines("a", {"event": "progress", "step": 7, "steps": 1000, "row": {}})
     assert capsys.readouterr().out.splitlines() == [
         "[1/3] run [x]: begins",
         "[1/3] run [x]: step 7 of 1,000: train loss 2",
         "[1/3] run [x]: step 7 of 1,000: train loss 2",
         "[1/3] run [x]: failed: ValueError: no",
+        "[1/3] run [x]: goes on at step 7",
     ]
 
 
@@ -307,7 +330,8 @@ def test_the_guide_can_be_followed(tmp_path):
     guide = (ROOT / "docs/compare.md").read_text()
     for name, content in re.findall(r"^`([\w.]+)`:\n\n```\w+\n(.*?)^```", guide, re.M | re.S):
         (tmp_path / name).write_text(content)
-    assert {"moons.py", "moons.toml", "pick.py"} <= {path.name for path in tmp_path.iterdir()}
+    written = {path.name for path in tmp_path.iterdir()}
+    assert written == {"moons.py", "moons.toml", "pick.py", "waves.py", "duel.py"}
     commands = [
         line
         for block in re.findall(r"^```sh\n(.*?)^```", guide, re.M | re.S)
@@ -315,22 +339,21 @@ def test_the_guide_can_be_followed(tmp_path):
     ]
     commands = [line for line in commands if not line.startswith("pip install")]
     assert len(commands) == 4
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    outputs = [
-        subprocess.run(
-            line,
-            shell=True,
-            cwd=tmp_path,
-            env={**os.environ, "PATH": path, "COLUMNS": "120"},
-            capture_output=True,
-            text=True,
-            timeout=300,
-        )
-        for line in commands
-    ]
-    assert [done.returncode for done in outputs] == [0] * 4, outputs
-    dry, run, status, pick = (done.stdout for done in outputs)
+    for task in ("waves:Waves", "duel:Duel"):
+        name = task.partition(":")[2].lower() + ".toml"
+        text = f'[task]\nname = "{task}"\n[optimizer]\nname = "adam"\nlr = 0.01\n'
+        (tmp_path / name).write_text(text)
+        commands.append(f"sgdf run {name}")
+    environment = {**os.environ, "COLUMNS": "120"}
+    environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    options = {"shell": True, "cwd": tmp_path, "env": environment, "timeout": 300}
+    outputs = [subprocess.run(line, capture_output=True, text=True, **options) for line in commands]
+    assert [done.returncode for done in outputs] == [0] * 6, outputs
+    dry, run, status, pick, waves, duel = (done.stdout for done in outputs)
+    assert "test error 0." in waves
+    assert "1 finished" in duel
     assert "0 of 18 runs are done" in dry
     assert "18 finished" in run
-    assert re.search(r"moons:Moons, sgdf lr=1\.0 +3 +3 +accuracy 0\.9\d* ± ", status)
+    accuracy = r" +accuracy 0\.9\d* ± \S+"
+    assert re.search(rf"moons:Moons, sgdf lr=1\.0 +3 +3{accuracy}{accuracy}", status)
     assert re.search(r"^sgdf +lr \S+ +test 0\.9\d\d ± 0\.\d+$", pick, re.M)

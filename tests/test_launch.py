@@ -167,6 +167,14 @@ def test_workers_import_what_their_parent_would(tmp_path, monkeypatch):
     assert states(plan) == {State.FINISHED: 2}
 
 
+@pytest.mark.usefixtures("workers_find_the_tasks")
+def test_workers_can_have_workers_that_load_data(tmp_path):
+    task = {"name": "bench_tasks:Loaded", "workers": 2}
+    plan = plan_of(experiment(tmp_path, task=task, epochs=1), tmp_path / "store")
+    Workers(plan, 2, Diary()).work(threading.Event())
+    assert states(plan) == {State.FINISHED: 4}
+
+
 def test_workers_find_modules_beside_the_spec(tmp_path, monkeypatch):
     monkeypatch.delenv("PYTHONPATH", raising=False)
     monkeypatch.setattr(sys, "path", [*sys.path])

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
-from bench_tasks import Plain, Points, run_of, trained
+from bench_tasks import Pair, Plain, Points, run_of, trained
 from sgdf.bench.meter import Meter
 from sgdf.bench.objects import SpecError
 from sgdf.bench.processes import Processes
@@ -442,3 +442,38 @@ def test_what_was_gone_through_again_is_not_counted_again():
     second.fit(lambda trainer: None)
     assert slow
     assert second.seconds["data"] - before["data"] < 0.2
+
+
+@pytest.mark.parametrize(
+    ("method", "replacement", "message"),
+    [
+        ("step", lambda self, batch, update: {"loss": 1.0}, "did not once call update"),
+        ("step", lambda self, batch, update: None, "step.. returned NoneType, not numbers by name"),
+        (
+            "step",
+            lambda self, batch, update: update(torch.ones(()), "x"),
+            "no optimizer 'x'; allowed",
+        ),
+        ("evaluate", lambda self, split: {"accuracy": [1, 2]}, "metric 'accuracy' is not a number"),
+    ],
+)
+def test_what_a_task_does_wrong_is_named(method, replacement, message, monkeypatch):
+    monkeypatch.setattr(Points, method, replacement)
+    with pytest.raises((TypeError, ValueError), match=message):
+        trained(run_of())
+
+
+def test_a_task_needs_a_model(monkeypatch):
+    monkeypatch.setattr(Points, "__init__", lambda self: None)
+    with pytest.raises(TypeError, match="no attribute model"):
+        Trainer(run_of(), Processes())
+
+
+def test_an_optimizer_of_several_can_have_options_of_its_own(monkeypatch):
+    def optimizers(self, make):
+        return {name: make(net.parameters(), lr=0.5) for name, net in self.model.items()}
+
+    monkeypatch.setattr(Pair, "optimizers", optimizers)
+    trainer = Trainer(run_of("bench_tasks:Pair"), Processes())
+    groups = [one.param_groups[0] for one in trainer.optimizers.values()]
+    assert [(group["lr"], group["momentum"]) for group in groups] == [(0.5, 0.9)] * 2

@@ -45,7 +45,7 @@ def main(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
-    """SGD with an online optimal linear filter on its gradients."""
+    """Compare optimizers, and measure what a step of SGDF costs."""
 
 
 def _problems(names: list[str] | None) -> list[str]:
@@ -182,12 +182,10 @@ def _settings(texts: list[str] | None) -> list[str] | None:
     return texts
 
 
-Where = Annotated[
-    Path | None,
-    typer.Option(
-        "--out", "-o", help="Folder that keeps the runs; results/NAME of the experiment if absent."
-    ),
-]
+def _folder(text: str | None) -> str | None:
+    if text == "":
+        raise typer.BadParameter("a folder needs a name")
+    return text
 
 
 @app.command()
@@ -195,21 +193,32 @@ def run(
     experiment: Annotated[
         str, typer.Argument(help="A bundled experiment (see sgdf experiments), or a TOML file.")
     ],
-    out: Where = None,
+    out: Annotated[
+        str | None,
+        typer.Option(
+            "--out",
+            "-o",
+            callback=_folder,
+            help="Folder that keeps the runs. Default: results/NAME of the experiment.",
+        ),
+    ] = None,
     workers: Annotated[
         int, typer.Option("--workers", "-w", min=1, help="Processes that share the runs.")
     ] = 1,
     threads: Annotated[
         int | None,
         typer.Option(
-            min=1, help="Threads of each run; the spec's, or else the machine's over the workers."
+            min=1,
+            help="Threads of each run. Default: the file's, else the machine's over the workers. "
+            "With another number a run is another run: its last digits may differ.",
         ),
     ] = None,
     device: Annotated[
-        str | None, typer.Option(help="cpu, cuda, mps, …; the accelerator, if there is one.")
+        str | None, typer.Option(help="cpu, cuda, mps, … Default: the accelerator, if any.")
     ] = None,
     precision: Annotated[
-        str | None, typer.Option(help="float32, or bfloat16 or float16 for automatic mixed.")
+        str | None,
+        typer.Option(help="float32, or bfloat16 or float16 for mixed precision."),
     ] = None,
     compiled: Annotated[
         bool, typer.Option("--compile", help="Compile the networks with torch.compile.")
@@ -220,8 +229,8 @@ def run(
             "--set",
             metavar="KEY=VALUE",
             callback=_settings,
-            help="Set a value of the spec, as in --set train.epochs=5 or --set 'seed=[0, 1]'. "
-            "Can be given several times.",
+            help="Change a value of the file, as in --set train.epochs=5, --set 'seed=[0, 1]' or "
+            "--set optimizer.lr=0.1, which holds for every [[optimizer]]. May be repeated.",
         ),
     ] = None,
     retry: Annotated[bool, typer.Option("--retry", help="Try failed runs again.")] = False,
@@ -238,9 +247,6 @@ def run(
     Finished runs are not done again. Interrupt it with Ctrl-C, or kill it: the same command
     goes on from the last checkpoints. The same command in another terminal, or on another
     machine with the same disk, takes its share of the runs.
-
-    The thread count belongs to what a run is: with another one, its numbers may differ in
-    their last digits, and so it is another run.
     """
     import torch
 
@@ -257,7 +263,7 @@ def run(
     from .bench.store import State, Store
     from .bench.workers import Workers
 
-    console = Console()
+    console = _console()
     settings = dict(map(_setting, changes or ()))
     options = {"threads": threads, "device": device, "precision": precision, "compile": compiled}
     settings.update({f"train.{key}": value for key, value in options.items() if value})
@@ -274,7 +280,9 @@ def run(
     except SpecError as error:
         raise _refused(error) from error
 
-    place = out or Path("results") / found.name
+    kept = Path(experiment)
+    own = kept.parents[2] if kept.name == "spec.toml" and kept.parts[-3:-2] == ("runs",) else None
+    place = Path(out) if out else own or Path("results") / found.name
     store, tables = Store(place), show.plan_tables(found.runs)
     try:
         states = {run.key: store.folder(run).state() for run in found.runs}
@@ -284,13 +292,17 @@ def run(
                 console.print(show.grid_table(states, tables))
                 to_do = [*TO_DO, *([State.FAILED] if retry else [])]
                 left = [run for run in found.runs if states[run.key] in to_do]
-                line = show.outlook(estimate(left, store), workers)
+                times = estimate(left, store)
+                line = show.outlook(times, labels(tables), workers)
                 _say(console, f"{done} of {len(found.runs)} runs are done in {place}; {line}")
+                if any(isinstance(time, str) for time in times.values()):
+                    raise typer.Exit(1)
             return
         plan = Plan(found.runs, place, checkpoint_every)
         if processes.rank == 0:
             plan.prepare(retry)
-            _say(console, f"{len(found.runs)} runs, {done} done, in {place}")
+            plural = "" if len(found.runs) == 1 else "s"
+            _say(console, f"{len(found.runs)} run{plural}, {done} done, in {place}")
             over = [run for run in found.runs if states[run.key].over]
             changed = [
                 run for run in over if differences(store.folder(run).environments(), sources(run))
@@ -313,13 +325,16 @@ def run(
         raise _refused(error) from error
 
 
+def _console(stderr: bool = False) -> Console:
+    return Console(stderr=stderr, emoji=False)
+
+
 def _say(console: Console, line: str) -> None:
     console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 def _refused(error: Exception) -> typer.Exit:
-    console = Console(stderr=True, style="red")
-    _say(console, f"sgdf: {error}")
+    _say(_console(stderr=True), f"sgdf: {error}")
     return typer.Exit(2)
 
 
@@ -333,6 +348,8 @@ def _conclude(console: Console, plan: Plan, stopped: bool) -> None:
     if stopped:
         _say(console, "Stopped; the same command goes on from here.")
         raise typer.Exit(130)
+    if states[State.FAILED]:
+        _say(console, "With --retry the failed ones are tried again.")
     if any(not state.over and state is not State.RUNNING for state in states):
         raise typer.Exit(1)
 
@@ -340,7 +357,10 @@ def _conclude(console: Console, plan: Plan, stopped: bool) -> None:
 @app.command()
 def status(
     place: Annotated[
-        Path, typer.Argument(help="A folder of runs, or one of such folders, or an experiment.")
+        Path,
+        typer.Argument(
+            help="results/digits, the folder of one run in it, results for all, or just digits."
+        ),
     ] = Path("results"),
 ) -> None:
     """Show how far the runs in a folder are, and what went wrong."""
@@ -348,19 +368,25 @@ def status(
 
     from .bench.files import StoreError
     from .bench.show import store_report
-    from .bench.store import Store
+    from .bench.store import RunFolder, Store
 
-    console = Console()
+    console = _console()
     named = Path("results") / place.name.removesuffix(".toml")
-    places = [path for path in (place, named) if (path / "runs").is_dir()][:1]
-    places = places or sorted(path.parent for path in place.glob("*/runs"))
-    if not places:
-        raise _refused(ValueError(f"{place}: no runs there; sgdf run makes them in results/NAME"))
+    stores = [path for path in (place, named) if (path / "runs").is_dir()][:1]
+    stores = stores or sorted(path.parent for path in place.glob("*/runs"))
+    found = {path: Store(path).folders() for path in stores}
+    if (place / "spec.toml").exists():
+        found = {place: [RunFolder(place.absolute())]}
+    if not found:
+        what = "no runs there" if place.is_dir() else "no such folder"
+        raise _refused(ValueError(f"{place}: {what}; sgdf run makes them in results/NAME"))
     try:
-        for path in places:
+        for path, folders in found.items():
             console.rule(escape(str(path)), align="left")
-            for part in store_report(Store(path).folders()):
+            for part in store_report(folders):
                 console.print(part, highlight=False, soft_wrap=isinstance(part, str))
+        if (place / "spec.toml").exists():
+            _say(console, RunFolder(place.absolute()).traceback())
     except StoreError as error:
         raise _refused(error) from error
 
@@ -369,7 +395,7 @@ def status(
 def tasks(
     name: Annotated[str | None, typer.Argument(help="One of them, or module:Class.")] = None,
 ) -> None:
-    """Show the tasks that a spec can name, or what one of them is and takes."""
+    """Show the tasks that an experiment can name, or what one of them is and takes."""
     from .bench import show
 
     _catalogue(name, show.task_table, show.task_help)
@@ -379,7 +405,7 @@ def tasks(
 def optimizers(
     name: Annotated[str | None, typer.Argument(help="One of them, or module:Class.")] = None,
 ) -> None:
-    """Show the optimizers that a spec can name, or the options of one of them."""
+    """Show the optimizers that an experiment can name, or the options of one of them."""
     from .bench import show
 
     _catalogue(name, show.optimizer_table, show.optimizer_help)
@@ -389,7 +415,7 @@ def optimizers(
 def experiments(
     name: Annotated[str | None, typer.Argument(help="One of them: print its file.")] = None,
 ) -> None:
-    """Show the bundled experiments, or the file of one, to make another of.
+    """Show the bundled experiments, or the file of one, to copy and change.
 
     For example: sgdf experiments digits > mine.toml
     """
@@ -404,7 +430,7 @@ def _catalogue(name: str | None, table: Callable[[], Any], detail: Callable[[str
     importable_from(Path.cwd())
     try:
         if name is None:
-            Console().print(table())
+            _console().print(table())
         else:
             print(detail(name).rstrip())
     except SpecError as error:

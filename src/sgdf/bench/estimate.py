@@ -10,32 +10,35 @@ from typing import Any
 from .attempt import apart
 from .processes import Processes
 from .spec import Run
-from .store import Store
+from .store import Store, brief
 from .train import Stopped, Trainer
 
 TRIAL_SECONDS = 1.0
 
 
-def estimate(runs: list[Run], store: Store) -> dict[str, float]:
-    """Return the seconds that each of the runs will take, by key; NaN where a trial fails.
+def estimate(runs: list[Run], store: Store) -> dict[str, float | str]:
+    """Return the seconds of training that each of the runs has left, by key.
 
-    Runs that differ in seed, optimizer or schedule alone are taken to be as long as each other.
+    Runs that differ in seed, optimizer or schedule alone are taken to be as long as each
+    other. Where a run fails on trial, the reason stands in place of the time.
     """
     known: dict[str, list[float]] = {}
     for folder in store.folders():
         table, result = folder.table(), folder.result()
         if table and result and result["diverged_at_step"] is None:
             known.setdefault(_kind(table), []).append(sum(result["seconds"].values()))
-    seconds = {}
+    left: dict[str, float | str] = {}
     for run in runs:
         kind = _kind(run.as_table())
-        if kind not in known:
-            try:
-                known[kind] = [_trial(run)]
-            except Exception:  # the run itself will tell what is wrong
-                known[kind] = [math.nan]
-        seconds[run.key] = sum(known[kind]) / len(known[kind])
-    return seconds
+        try:
+            times = known.get(kind) or known.setdefault(kind, [_trial(run)])
+        except Exception as error:
+            left[run.key] = brief(error)
+            continue
+        rows = store.folder(run).rows()
+        done = rows[-1]["epoch"] / run.train.epochs if rows else 0.0
+        left[run.key] = (1 - done) * sum(times) / len(times)
+    return left
 
 
 def _kind(table: dict[str, Any]) -> str:

@@ -31,7 +31,12 @@ class Meter:
     def add(self, values: Mapping[str, Tensor | float]) -> None:
         """Take the numbers of one batch; not every batch need have all of them."""
         self.batches += 1
-        for name, value in values.items():
+        try:
+            items = values.items()
+        except AttributeError:
+            returned = type(values).__name__
+            raise TypeError(f"step() returned {returned}, not numbers by name") from None
+        for name, value in items:
             if isinstance(value, Tensor):
                 value = value.item() if value.is_cpu else value.detach()  # without its graph
             if name not in self.pending:

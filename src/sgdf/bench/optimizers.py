@@ -11,7 +11,8 @@ from torch.optim import Optimizer
 
 from .objects import find, options_of
 
-Maker = Callable[[Iterable[Tensor]], Optimizer]
+Maker = Callable[..., Optimizer]
+"""Makes an optimizer for parameters; keyword arguments take the place of the spec's options."""
 
 
 @dataclass(frozen=True)
@@ -60,8 +61,8 @@ def optimizer_maker(name: str, options: Mapping[str, Any]) -> Maker:
     """Return a function that makes the optimizer for given parameters."""
     target = find_optimizer(name)
 
-    def make(params: Iterable[Tensor]) -> Optimizer:
-        optimizer = target(params, **options)
+    def make(params: Iterable[Tensor], **changes: Any) -> Optimizer:
+        optimizer = target(params, **{**options, **changes})
         if not isinstance(optimizer, Optimizer):
             raise TypeError(f"{name} made a {type(optimizer).__name__}, not an Optimizer")
         return optimizer

@@ -46,12 +46,14 @@ class Lines:
         """Take news of a run."""
         kind = event["event"]
         if kind == "begin":
-            self._say(run, "begins")
+            self.spoke.pop(run, None)
         elif kind == "notice":
             self._say(run, event["line"])
         elif kind == "end":
             self.done += event["state"] in ("finished", "diverged")
             self._say(run, _ending(event))
+        elif kind == "progress" and run not in self.spoke:
+            self._say(run, f"goes on at step {event['step']:,}" if event["step"] else "begins")
         elif kind == "progress" and time.monotonic() - self.spoke[run] > QUIET_SECONDS:
             self._say(run, f"step {event['step']:,} of {event['steps']:,}{_figures(event['row'])}")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import math
 import statistics
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
@@ -33,16 +32,15 @@ def duration(seconds: float) -> str:
     return f"{minutes} min {rest} s" if minutes else f"{rest} s"
 
 
-def outlook(seconds: Mapping[str, float], workers: int) -> str:
-    """Return in words what is left to do, given the seconds of each run that is."""
-    if not seconds:
+def outlook(left: Mapping[str, float | str], names: Mapping[str, str], workers: int) -> str:
+    """Return in words what is left to do, given the time of each run or why it would fail."""
+    if not left:
         return "nothing is left to do."
-    known = [value for value in seconds.values() if not math.isnan(value)]
-    line = f"the others will take about {duration(sum(known) / workers)}"
-    if workers > 1:
-        line += f" with {workers} workers"
-    unknown = len(seconds) - len(known)
-    return f"{line}, not counting {unknown} that failed on trial." if unknown else f"{line}."
+    seconds = sum(time for time in left.values() if not isinstance(time, str))
+    together = f" with {workers} workers" if workers > 1 else ""
+    line = f"the others take about {duration(seconds / workers)} of training{together}."
+    reasons = [f"will fail: {names[k]}: {why}" for k, why in left.items() if isinstance(why, str)]
+    return "\n".join([line, *reasons])
 
 
 def grid_table(
@@ -65,23 +63,25 @@ def grid_table(
     for title in ("runs", *(state.value for state in shown)):
         result.add_column(title, justify="right")
     if results:
-        result.add_column("on test, mean ± sd")
+        for split in ("validation", "test"):
+            result.add_column(f"on {split}, mean ± sd")
     for setting, keys in settings.items():
         count = Counter(states[key] for key in keys)
         figures = [str(count[state] or "") for state in shown]
-        came_to = summary([results[key] for key in keys if key in results]) if results else ""
-        result.add_row(escape(setting), str(len(keys)), *figures, came_to)
+        over = [results[key] for key in keys if key in results] if results else []
+        came_to = [summary(over, split) for split in ("validation", "test")] if results else []
+        result.add_row(escape(setting), str(len(keys)), *figures, *came_to)
     return result
 
 
-def summary(results: list[dict[str, Any]]) -> str:
-    """Return the test figures of finished runs in words; one run has no spread."""
+def summary(results: list[dict[str, Any]], split: str) -> str:
+    """Return the figures of finished runs in words; one run has no spread."""
     finished = [result for result in results if result["diverged_at_step"] is None]
-    if not finished:
+    chosen = [result.get("selected") or result["best_on_test"] for result in finished]
+    if not chosen or split not in chosen[0]:
         return ""
     metric = finished[0]["metric"]
-    chosen = [result.get("selected") or result["best_on_test"] for result in finished]
-    values = [row["test"][metric] for row in chosen]
+    values = [row[split][metric] for row in chosen]
     spread = f" ± {statistics.stdev(values):.2g}" if len(values) > 1 else ""
     how = "" if "selected" in finished[0] else ", best epoch on test"
     return f"{metric} {statistics.fmean(values):.4g}{spread}{how}"
@@ -116,10 +116,10 @@ def store_report(folders: Iterable[RunFolder]) -> Iterable[Any]:
     yield grid_table(states, tables, results)
     names = labels(tables)
     for state, what in _REMARKABLE.items():
-        for key in (key for key in tables if states[key] is state):
+        for key in sorted((key for key in tables if states[key] is state), key=names.__getitem__):
             yield f"{state.value}: {escape(names[key])}: {escape(what(by_key[key]))}"
     if State.FAILED in states.values():
-        yield "sgdf run --retry tries the failed ones again."
+        yield "sgdf run with --retry tries the failed ones again."
 
 
 def _where(folder: RunFolder) -> str:
@@ -206,7 +206,10 @@ def _first_line(target: Callable[..., Any]) -> str:
 
 def _options(target: Callable[..., Any]) -> str:
     parameters = inspect.signature(target).parameters.values()
-    return ", ".join(f"{p.name}={p.default}" for p in parameters if p.default is not p.empty)
+    return ", ".join(
+        p.name if p.default is p.empty else f"{p.name}={getattr(p.default, '__name__', p.default)}"
+        for p in parameters
+    )
 
 
 def _toml(value: Any) -> str:

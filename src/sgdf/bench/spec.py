@@ -221,7 +221,7 @@ def settled(experiment: Experiment, threads: int, processes: int = 1) -> Experim
             )
         device = there if train.device == "auto" else train.device
         if torch.device(device).type not in ("cpu", there):
-            allowed = ", ".join({"cpu", there})
+            allowed = ", ".join(sorted({"cpu", there}))
             raise SpecError(f"train.device = {device!r}: not available; allowed here: {allowed}")
         if processes > 1 and torch.device(device).index is not None:
             raise SpecError(f"train.device = {device!r}: each process needs its own; leave out :N")
@@ -319,7 +319,7 @@ def _table(table: Table, key: str, default: Table | None = None) -> Table:
     if found is None:
         raise SpecError(f"[{key}]: missing")
     if not isinstance(found, dict):
-        raise SpecError(f"{key} = {found!r}: must be a table, as [{key}]")
+        raise SpecError(f"{key} = {found!r}: must be a table, [{key}], with its name as {key}.name")
     return found
 
 
@@ -343,7 +343,10 @@ def _part(kind: type[T], table: Table, where: str, **rest: Any) -> T:
 
 def _named(table: Table, kind: str) -> tuple[str, Table]:
     options = dict(table)
-    name = options.pop("name", None)
+    if "name" not in options:
+        given = ", ".join(options) or "nothing"
+        raise SpecError(f"{kind}.name: missing; given: {given}")
+    name = options.pop("name")
     if not isinstance(name, str):
         raise SpecError(f"{kind}.name = {name!r}: must be a string")
     return name, options
@@ -375,7 +378,12 @@ def _on_trial(name: str, options: Table) -> torch.optim.Optimizer:
     parameter = nn.Parameter(torch.zeros(2, 2))
     optimizer = optimizer_maker(name, options)([parameter])
     parameter.grad = torch.zeros(2, 2)
-    optimizer.step()
+    try:
+        optimizer.step()
+    except TypeError as error:
+        if "closure" in str(error):
+            raise SpecError("needs a closure, which the bench does not give") from error
+        raise
     return optimizer
 
 

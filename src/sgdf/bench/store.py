@@ -198,6 +198,11 @@ class RunFolder:
         failure = self._read_json("failure.json")
         return str(failure.get("error")) if isinstance(failure, dict) else None
 
+    def traceback(self) -> str:
+        """Return all of what went wrong; empty if nothing did."""
+        failure = self._read_json("failure.json")
+        return str(failure.get("traceback")) if isinstance(failure, dict) else ""
+
     def forgive(self) -> None:
         """Forget a failure, so that the run is tried again."""
         files.remove(self.path / "failure.json")

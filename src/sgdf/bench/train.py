@@ -49,6 +49,8 @@ class Trainer:
         self.task: Task = find_task(run.task.name)(**run.task.options)
         if run.protocol == "paper":
             self.task.train_on_validation()
+        if not isinstance(getattr(self.task, "model", None), nn.Module):
+            raise TypeError("the task has no attribute model that is a torch.nn.Module")
         self.task.to(self.device)
         self.model = self.task.model
         self.optimizers = dict(
@@ -223,6 +225,8 @@ class Trainer:
                 f"an epoch gave {self.epoch_step} steps, but by the length of its batches it "
                 f"has {self.epoch_steps}"
             )
+        if not update.used:
+            raise ValueError("the task's step() did not once call update(loss) in a whole epoch")
 
     def _step_in_context(self, batch: Any, update: Step) -> Mapping[str, Tensor | float]:
         """Make a step of a precision, or a part of one that other processes do not see yet."""
@@ -262,7 +266,12 @@ class Trainer:
         return shared
 
     def _metrics(self, split: str) -> dict[str, float]:
-        metrics = {name: float(value) for name, value in self.task.evaluate(split).items()}
+        metrics = {}
+        for name, value in self.task.evaluate(split).items():
+            try:
+                metrics[name] = float(value)
+            except (TypeError, ValueError, RuntimeError) as error:
+                raise ValueError(f"the metric {name!r} is not a number: {error}") from error
         if self.task.selects not in metrics:
             raise ValueError(
                 f"the task selects by {self.task.selects!r}, but evaluates {', '.join(metrics)}"

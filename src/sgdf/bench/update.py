@@ -39,13 +39,17 @@ class Step:
         )
         self.outside = precision(settings, device, forward=False)
         self.stepped = False
+        self.used = False
         self.complete = True  # false for all but the last of the batches that make a step
 
     def __call__(self, loss: Tensor, optimizer: str = "model") -> None:
         """Go backward from the loss, and make the optimizer's step if it is complete."""
+        self.used = True
         with self.outside:
             if self.accumulate > 1:
                 loss = loss / self.accumulate
+            if optimizer not in self.params:
+                raise ValueError(f"no optimizer {optimizer!r}; allowed: {', '.join(self.params)}")
             params = self.params[optimizer]
             inputs = params if len(self.params) > 1 else None
             torch.autograd.backward(self.scaler.scale(loss), inputs=inputs)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 import threading
 from typing import Any
@@ -32,7 +33,12 @@ def main() -> None:
 
 
 def _end_with_parent() -> None:
-    sys.stdin.read()
+    """End with all children, such as those that load data, once standard input is closed."""
+    # Not sys.stdin.read(): a child forked meanwhile would inherit its lock, and wait for ever.
+    while os.read(0, 4096):
+        pass
+    if os.getpgrp() == os.getpid():
+        os.killpg(0, signal.SIGKILL)
     os._exit(1)
 
 

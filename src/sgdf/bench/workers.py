@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import selectors
+import signal
 import subprocess
 import sys
 from collections import Counter
@@ -147,5 +148,6 @@ class Workers:
     def _end_all(self) -> None:
         """Leave no process behind, whatever happened."""
         for worker in self._workers():
-            worker.process.kill()
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(worker.process.pid, signal.SIGKILL)  # its children too
             worker.process.wait()

@@ -1,5 +1,7 @@
 """What a run trains: one file for each task, and the few things that every task provides."""
 
+import inspect
+
 from ..objects import SpecError, find
 from .base import Task, Update
 from .supervised import Supervised
@@ -23,4 +25,6 @@ def find_task(name: str) -> type[Task]:
     found = find(name, TASKS, "task")
     if not isinstance(found, type) or not issubclass(found, Task):
         raise SpecError("this is no subclass of sgdf.bench.tasks.Task")
+    if inspect.isabstract(found):
+        raise SpecError(f"this has no {', '.join(sorted(found.__abstractmethods__))}")
     return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol
 
 import torch
@@ -58,18 +58,31 @@ class Task(ABC):
         self.device = device
         self.model.to(device)
 
-    def optimizers(self, make: Callable[[Iterable[Tensor]], Optimizer]) -> Mapping[str, Optimizer]:
-        """Return the optimizers by name, each made by ``make`` for its parameters."""
+    def optimizers(self, make: Callable[..., Optimizer]) -> Mapping[str, Optimizer]:
+        """Return the optimizers by name, each made by ``make`` for its parameters.
+
+        ``make(params)`` has the options of the spec; ``make(params, lr=0.1)`` has another lr.
+        """
         return {"model": make(self.model.parameters())}
 
     @abstractmethod
     def batches(self, batch_size: int, order: torch.Generator) -> Batches:
-        """Return an epoch's batches; ``order`` is seeded anew for each and is all that shuffles."""
+        """Return an epoch's batches: anything with a length that can be gone through.
+
+        They are gone through once, and when the run goes on in the middle of an epoch, from
+        the beginning again up to where it was. A ``torch.utils.data.DataLoader`` will do.
+
+        Args:
+            batch_size: examples in a batch, of which ``accumulate`` make up a step.
+            order: a generator for shuffling, seeded anew for each epoch.
+        """
 
     @abstractmethod
     def step(self, batch: Any, update: Update) -> Mapping[str, Tensor | float]:
         """Train on one batch, and return numbers to log, such as ``{"loss": loss}``.
 
+        The loop makes no step of its own: call ``update(loss)``, once for each optimizer
+        that has its turn. Move the batch to ``self.device`` if it is not there.
         Not every step need return all of them. The run has diverged where one is not
         finite, or far above its first value.
         """
