@@ -310,6 +310,24 @@ def test_workers_do_not_outlive_a_killed_parent(tmp_path):
     wait_for(lambda: not any(map(alive, children)), seconds=5)
 
 
+@pytest.mark.usefixtures("workers_find_the_tasks")
+def test_a_worker_that_nobody_listens_to_ends_and_its_run_has_not_failed(tmp_path):
+    plan = plan_of(experiment(tmp_path, delay=0.01, epochs=50), tmp_path / "store")
+    process = subprocess.Popen(
+        [sys.executable, "-P", "-m", "sgdf.bench.worker"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+    )
+    process.stdin.write(plan.as_json().encode() + b"\n")
+    process.stdin.flush()
+    assert b"begin" in process.stdout.readline()
+    process.stdout.close()  # as if the parent had died, though standard input is still open
+    assert process.wait(timeout=60) != 0
+    process.stdin.close()
+    assert State.FAILED not in states(plan)
+
+
 @needs_proc
 @pytest.mark.usefixtures("workers_find_the_tasks")
 def test_two_commands_on_one_folder_share_its_runs(tmp_path):

@@ -12,7 +12,7 @@ import os
 import signal
 import sys
 import threading
-from typing import Any
+from typing import Any, NoReturn
 
 from .launch import Plan, stopping, work
 
@@ -25,18 +25,26 @@ def main() -> None:
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
     def tell(run: str, event: dict[str, Any]) -> None:
-        events.write(json.dumps({"run": run, **event}) + "\n")
-        events.flush()
+        try:
+            events.write(json.dumps({"run": run, **event}) + "\n")
+            events.flush()
+        except BrokenPipeError:  # nobody is left to tell, which is no failure of the run
+            _end()
 
     with stopping() as stop:
         work(plan, tell, stop)
 
 
 def _end_with_parent() -> None:
-    """End with all children, such as those that load data, once standard input is closed."""
+    """End once standard input is closed."""
     # Not sys.stdin.read(): a child forked meanwhile would inherit its lock, and wait for ever.
     while os.read(0, 4096):
         pass
+    _end()
+
+
+def _end() -> NoReturn:
+    """End at once, with all children, such as those that load data."""
     if os.getpgrp() == os.getpid():
         os.killpg(0, signal.SIGKILL)
     os._exit(1)
