@@ -12,6 +12,19 @@ from torch import Tensor
 from .processes import Processes
 
 
+def checked(metrics: Mapping[str, Any], wanted: str) -> dict[str, float]:
+    """Return what an evaluation found as plain numbers, the one that is wanted among them."""
+    numbers = {}
+    for name, value in metrics.items():
+        try:
+            numbers[name] = float(value)
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise ValueError(f"the metric {name!r} is not a number: {error}") from error
+    if wanted not in numbers:
+        raise ValueError(f"the task selects by {wanted!r}, but evaluates {', '.join(numbers)}")
+    return numbers
+
+
 class Meter:
     """The numbers of the steps since the last reading, and their sums over the epoch.
 

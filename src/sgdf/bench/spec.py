@@ -4,6 +4,8 @@ A file describes one run; wherever a value is a list, it describes one run for e
 item, and several lists give all combinations. An array of tables (``[[optimizer]]``) is
 such a list too. A value that is itself a list stands in a list of its own:
 ``betas = [[0.9, 0.999]]``.
+
+The file is long because every rule about what a file may say is in it, and nowhere else.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
-from .meter import Meter
+from .meter import Meter, checked
 from .optimizers import optimizer_maker
 from .processes import Processes
 from .randomness import capture, derived_seed, restore, seed_all, seeded
@@ -260,23 +260,11 @@ class Trainer:
         metrics = None
         if self.processes.rank == 0:
             with self._evaluating():
-                metrics = {split: self._metrics(split) for split in splits}
+                found = {split: self.task.evaluate(split) for split in splits}
+                metrics = {split: checked(found[split], self.task.selects) for split in splits}
         self.seconds["evaluation"] += time.perf_counter() - start
         shared: dict[str, dict[str, float]] = self.processes.share(metrics)
         return shared
-
-    def _metrics(self, split: str) -> dict[str, float]:
-        metrics = {}
-        for name, value in self.task.evaluate(split).items():
-            try:
-                metrics[name] = float(value)
-            except (TypeError, ValueError, RuntimeError) as error:
-                raise ValueError(f"the metric {name!r} is not a number: {error}") from error
-        if self.task.selects not in metrics:
-            raise ValueError(
-                f"the task selects by {self.task.selects!r}, but evaluates {', '.join(metrics)}"
-            )
-        return metrics
 
     @contextmanager
     def _evaluating(self) -> Iterator[None]:
