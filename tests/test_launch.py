@@ -1,4 +1,7 @@
-"""Grids over processes: shared, stopped, killed, and gone on with."""
+"""Grids over processes: shared, stopped, killed, and gone on with.
+
+Long for the many ways in which processes end.
+"""
 
 import contextlib
 import os

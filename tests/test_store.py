@@ -1,4 +1,7 @@
-"""What is kept of runs, whatever happens to the files, the disk or the process."""
+"""What is kept of runs, whatever happens to the files, the disk or the process.
+
+Long for the many ways in which files are damaged.
+"""
 
 import contextlib
 import errno

@@ -1,4 +1,7 @@
-"""The training loop does what a loop written by hand does, and what its settings say."""
+"""The training loop does what a loop written by hand does, and what its settings say.
+
+Long because each setting of the loop has its test.
+"""
 
 import math
 import time

@@ -1,4 +1,7 @@
-"""The command line: ``sgdf --help``. It needs the ``bench`` extra."""
+"""The command line: ``sgdf --help``. It needs the ``bench`` extra.
+
+It is long for the help of its options; what the commands do is elsewhere.
+"""
 
 from __future__ import annotations
 

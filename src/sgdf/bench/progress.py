@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Self
 
 from rich.console import Console
 from rich.markup import escape
@@ -22,8 +22,8 @@ QUIET_SECONDS = 30.0
 """Plain lines about a run that goes on come no more often than this."""
 
 
-class Lines:
-    """Plain lines: when a run begins and ends, and now and then between.
+class Screen:
+    """Where the news of a grid are shown.
 
     Args:
         console: where to.
@@ -34,13 +34,20 @@ class Lines:
 
     def __init__(self, console: Console, names: Mapping[str, str], total: int, done: int) -> None:
         self.console, self.names, self.total, self.done = console, names, total, done
-        self.spoke: dict[str, float] = {}
 
-    def __enter__(self) -> Lines:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: object) -> None:
         pass
+
+
+class Lines(Screen):
+    """Plain lines: when a run begins and ends, and now and then between."""
+
+    def __init__(self, *screen: Any, **more: Any) -> None:
+        super().__init__(*screen, **more)
+        self.spoke: dict[str, float] = {}
 
     def __call__(self, run: str, event: dict[str, Any]) -> None:
         """Take news of a run."""
@@ -63,18 +70,11 @@ class Lines:
         self.console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
-class Bars:
-    """A bar for the grid and one for each run at work; endings stay on the screen above.
+class Bars(Screen):
+    """A bar for the grid and one for each run at work; endings stay on the screen above."""
 
-    Args:
-        console: where to.
-        names: what each run is called, by key.
-        total: how many runs there are.
-        done: how many of them were over before.
-    """
-
-    def __init__(self, console: Console, names: Mapping[str, str], total: int, done: int) -> None:
-        self.names, self.done = names, done
+    def __init__(self, *screen: Any, **more: Any) -> None:
+        super().__init__(*screen, **more)
         self.progress = Progress(
             TextColumn("{task.description}"),
             BarColumn(bar_width=24),
@@ -82,16 +82,16 @@ class Bars:
             TimeElapsedColumn(),
             TimeRemainingColumn(elapsed_when_finished=False),
             TextColumn("{task.fields[figures]}"),
-            console=console,
+            console=self.console,
             transient=True,
         )
         self.parts: dict[str, float] = {}
         self.grid = self.progress.add_task(
-            "[bold]all runs", total=total, completed=done, figures=""
+            "[bold]all runs", total=self.total, completed=self.done, figures=""
         )
         self.bars: dict[str, TaskID] = {}
 
-    def __enter__(self) -> Bars:
+    def __enter__(self) -> Self:
         self.progress.start()
         return self
 
