@@ -52,9 +52,7 @@ class Meter:
         for name, value in items:
             if isinstance(value, Tensor):
                 value = value.item() if value.is_cpu else value.detach()  # without its graph
-            if name not in self.pending:
-                self.pending[name] = []
-            self.pending[name].append((self.batches, value))
+            self.pending.setdefault(name, []).append((self.batches, value))
 
     def read(self) -> tuple[dict[str, float], int | None]:
         """Return the means since the last reading, and how many batches ago it diverged."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import random
 from collections.abc import Iterator
@@ -17,10 +18,15 @@ def seed_all(seed: int) -> None:
     random.seed(seed)
     np.random.seed(seed % 2**32)
     torch.default_generator.manual_seed(seed)  # torch.manual_seed takes a hundred times as long
-    if torch.cuda.is_available():
+    if _has_cuda():
         torch.cuda.manual_seed_all(seed)
-    if torch.backends.mps.is_available():
+    if _has_mps():
         torch.mps.manual_seed(seed)
+
+
+# Asked once: every epoch is seeded, and one of a tiny task takes a few milliseconds.
+_has_cuda = functools.cache(torch.cuda.is_available)
+_has_mps = functools.cache(torch.backends.mps.is_available)
 
 
 def derived_seed(*parts: int) -> int:
@@ -40,9 +46,9 @@ def capture() -> dict[str, Any]:
         "numpy": (kind, torch.from_numpy(np.asarray(keys).astype(np.int64)), *position),
         "torch": torch.get_rng_state(),
     }
-    if torch.cuda.is_available():
+    if _has_cuda():
         state["cuda"] = torch.cuda.get_rng_state_all()
-    if torch.backends.mps.is_available():
+    if _has_mps():
         state["mps"] = torch.mps.get_rng_state()
     return state
 
@@ -53,9 +59,9 @@ def restore(state: dict[str, Any]) -> None:
     kind, keys, *position = state["numpy"]
     np.random.set_state((kind, keys.numpy().astype(np.uint32), *position))
     torch.set_rng_state(state["torch"])
-    if "cuda" in state and torch.cuda.is_available():
+    if "cuda" in state and _has_cuda():
         torch.cuda.set_rng_state_all(state["cuda"])
-    if "mps" in state and torch.backends.mps.is_available():
+    if "mps" in state and _has_mps():
         torch.mps.set_rng_state(state["mps"])
 
 

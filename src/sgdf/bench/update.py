@@ -34,11 +34,10 @@ class Step:
             name: [p for group in optimizer.param_groups for p in group["params"]]
             for name, optimizer in optimizers.items()
         }
-        self.scaler = torch.amp.GradScaler(
-            device.type, enabled=settings.precision == "float16", init_scale=2.0**16
-        )
+        self.scales = settings.precision == "float16"
+        self.scaler = torch.amp.GradScaler(device.type, enabled=self.scales, init_scale=2.0**16)
         self.outside = precision(settings, device, forward=False)
-        self.stepped = False
+        self.stepped = False  # by the scaler, which has to know when the run's step is over
         self.used = False
         self.complete = True  # false for all but the last of the batches that make a step
 
@@ -52,19 +51,23 @@ class Step:
                 raise ValueError(f"no optimizer {optimizer!r}; allowed: {', '.join(self.params)}")
             params = self.params[optimizer]
             inputs = params if len(self.params) > 1 else None
-            torch.autograd.backward(self.scaler.scale(loss), inputs=inputs)
+            # Even a scaler that is off takes a part of a tiny task's step: not asked at all.
+            torch.autograd.backward(self.scaler.scale(loss) if self.scales else loss, inputs=inputs)
             if not self.complete:
                 return
             chosen = self.optimizers[optimizer]
             if self.clip_norm is not None:
                 self.scaler.unscale_(chosen)
                 nn.utils.clip_grad_norm_(params, self.clip_norm)
-            self.scaler.step(chosen)
-            self.stepped = True
+            if self.scales:
+                self.scaler.step(chosen)
+                self.stepped = True
+            else:
+                chosen.step()
             chosen.zero_grad()
 
     def end(self) -> None:
         """End a step of the run, in which several optimizers may have made theirs."""
         if self.stepped:
             self.scaler.update()
-        self.stepped = False
+            self.stepped = False
