@@ -3,20 +3,24 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: help quickstart test test-slow lint types format wheel benchmarks clean
+.PHONY: help quickstart test test-slow test-browser lint types format wheel benchmarks clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
 
-quickstart: .venv/installed-bench ## install, then compare SGDF, SGD and Adam on small images (2 minutes with the install)
-	$(BIN)/python examples/quickstart.py
+quickstart: .venv/installed-bench ## install, then compare SGDF with four optimizers on small images: table and HTML report
+	$(BIN)/sgdf quickstart
 
 test: .venv/installed-dev lint types ## install, lint, type-check, run every test
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto  # one thread in each of several processes
 
 test-slow: .venv/installed-dev ## run the trials that take minutes: fifty kills of a grid at work
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m slow -s
+
+test-browser: .venv/installed-dev ## test the HTML report in headless Chromium, which is installed if that is allowed
+	command -v chromium >/dev/null || { apt-get update -qq && apt-get install -y -qq chromium; } || true
+	$(BIN)/python -m pytest tests/test_report_page.py
 
 lint: .venv/installed-dev ## check style and formatting
 	$(BIN)/ruff check .
@@ -43,6 +47,7 @@ benchmarks: .venv/installed-dev ## measure the import, the first step, what a st
 	$(BIN)/python benchmarks/monitor_cost.py
 	$(BIN)/python benchmarks/bench_start.py
 	$(BIN)/python benchmarks/bench_loop.py
+	$(BIN)/python benchmarks/report_size.py
 
 clean: ## remove everything that the other targets made
 	rm -rf .venv build dist results .hypothesis .mypy_cache .pytest_cache .ruff_cache

@@ -185,6 +185,9 @@ def _settings(texts: list[str] | None) -> list[str] | None:
     return texts
 
 
+_PLACE = "results/digits, the folder of one run in it, results for all, or just digits."
+
+
 def _folder(text: str | None) -> str | None:
     if text == "":
         raise typer.BadParameter("a folder needs a name")
@@ -359,12 +362,7 @@ def _conclude(console: Console, plan: Plan, stopped: bool) -> None:
 
 @app.command()
 def status(
-    place: Annotated[
-        Path,
-        typer.Argument(
-            help="results/digits, the folder of one run in it, results for all, or just digits."
-        ),
-    ] = Path("results"),
+    place: Annotated[Path, typer.Argument(help=_PLACE)] = Path("results"),
 ) -> None:
     """Show how far the runs in a folder are, and what went wrong."""
     from rich.markup import escape
@@ -374,16 +372,11 @@ def status(
     from .bench.store import RunFolder, Store
 
     console = _console()
-    named = Path("results") / place.name.removesuffix(".toml")
-    stores = [path for path in (place, named) if (path / "runs").is_dir()][:1]
-    stores = stores or sorted(path.parent for path in place.glob("*/runs"))
-    found = {path: Store(path).folders() for path in stores}
-    if (place / "spec.toml").exists():
-        found = {place: [RunFolder(place.absolute())]}
-    if not found:
-        what = "no runs there" if place.is_dir() else "no such folder"
-        raise _refused(ValueError(f"{place}: {what}; sgdf run makes them in results/NAME"))
     try:
+        if (place / "spec.toml").exists():
+            found = {place: [RunFolder(place.absolute())]}
+        else:
+            found = {path: Store(path).folders() for path in _stores(place)}
         for path, folders in found.items():
             console.rule(escape(str(path)), align="left")
             for part in store_report(folders):
@@ -392,6 +385,107 @@ def status(
             _say(console, RunFolder(place.absolute()).traceback())
     except StoreError as error:
         raise _refused(error) from error
+
+
+def _stores(place: Path) -> list[Path]:
+    """Return the stores that a path stands for: itself, all below it, or that of an experiment."""
+    named = Path("results") / place.name.removesuffix(".toml")
+    stores = [path for path in (place, named) if (path / "runs").is_dir()][:1]
+    stores = stores or sorted(path.parent for path in place.glob("*/runs"))
+    if not stores:
+        what = "no runs there" if place.is_dir() else "no such folder"
+        raise _refused(ValueError(f"{place}: {what}; sgdf run makes them in results/NAME"))
+    return stores
+
+
+def _target(text: str) -> tuple[str, float]:
+    """Parse VALUE or PROBLEM=VALUE."""
+    problem, _, value = text.rpartition("=")
+    try:
+        return problem.strip(), float(value)
+    except ValueError:
+        wanted = "a number, or PROBLEM=NUMBER as in digits-cnn=0.97"
+        raise typer.BadParameter(f"{text!r} is not {wanted}") from None
+
+
+def _targets(texts: list[str] | None) -> list[str] | None:
+    for text in texts or ():
+        _target(text)
+    return texts
+
+
+@app.command()
+def report(
+    place: Annotated[Path, typer.Argument(help=_PLACE)] = Path("results"),
+    out: Annotated[
+        str | None,
+        typer.Option(
+            "--out",
+            "-o",
+            callback=_folder,
+            help="Folder to write to. Default: report in the folder of the runs.",
+        ),
+    ] = None,
+    targets: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--target",
+            metavar="[PROBLEM=]VALUE",
+            callback=_targets,
+            help="The metric to be reached, as in 0.97 or digits-cnn=0.97: how long does each "
+            "optimizer take? Default: the mean that three quarters of them come to. "
+            "May be repeated.",
+        ),
+    ] = None,
+) -> None:
+    """Compare what the runs in a folder came to: a page, tables and figures.
+
+    Writes index.html, which needs no other file and no network, the same as Markdown, LaTeX
+    (booktabs) and CSV, every run as a row of runs.csv, and the figures as PNG and PDF. Runs that
+    are not over are listed, not counted: it can be made at any time.
+    """
+    _report(_stores(place), Path(out) if out else None, dict(map(_target, targets or ())))
+
+
+def _report(stores: list[Path], out: Path | None, targets: dict[str, float]) -> None:
+    from .bench.files import StoreError
+    from .bench.objects import SpecError
+    from .bench.report.write import Report
+    from .bench.show import results_in_brief
+
+    console = _console()
+    folder = out or (stores[0] if len(stores) == 1 else stores[0].parent) / "report"
+    try:
+        made = Report.of(stores, targets)
+        page = made.write(folder)
+    except (StoreError, SpecError) as error:
+        raise _refused(error) from error
+    for line in made.contents.summary:
+        _say(console, line)
+    for part in results_in_brief(made):
+        console.print()
+        console.print(part, highlight=False, soft_wrap=isinstance(part, str))
+    _say(console, f"\nReport: {page}")
+    _say(console, "The same beside it: report.md, tables.tex, tables/, figures/, runs.csv")
+
+
+@app.command()
+def quickstart(
+    out: Annotated[
+        str, typer.Option("--out", "-o", callback=_folder, help="Folder that keeps the runs.")
+    ] = "results/quickstart",
+) -> None:
+    """See SGDF beside SGD, Adam, AdamW and RAdam on small images, in a minute or two.
+
+    A small network learns scikit-learn's digits, three seeds each, at learning rates that an
+    equal search found best on validation data (sgdf experiments quickstart-search). What is
+    done already is not done again.
+    """
+    run("quickstart", out=out, workers=min(2, os.cpu_count() or 1), checkpoint_every=60.0)
+    _report([Path(out)], None, {})
+    console = _console()
+    _say(console, "\nNext: sgdf experiments digits > mine.toml, change it, sgdf run mine.toml,")
+    _say(console, "or compare them on a model of your own: docs/compare.md takes ten minutes.")
 
 
 @app.command()

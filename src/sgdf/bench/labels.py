@@ -32,6 +32,19 @@ def settings_label(table: Table, tables: Mapping[str, Table]) -> list[str]:
     return parts
 
 
+def order(table: Table) -> list[tuple[int, float, str]]:
+    """Return what settings are sorted by: the task first, then the optimizer and its numbers."""
+    parts = [table["task"], table["optimizer"], table["schedule"], table["train"]]
+    values = (value for part in parts for _, value in sorted(part.items(), key=_name_first))
+    return [
+        (0, value, "") if type(value) in (int, float) else (1, 0, str(value)) for value in values
+    ]
+
+
+def _name_first(item: tuple[str, Any]) -> tuple[bool, str]:
+    return item[0] != "name", item[0]
+
+
 def _object(table: Table, tables: Mapping[str, Table], kind: str) -> str:
     name = table[kind]["name"]
     alike = [other for other in tables.values() if other[kind]["name"] == name]

@@ -7,17 +7,23 @@ import statistics
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from rich.console import JustifyMethod
 from rich.markup import escape
 from rich.table import Table
 
-from .labels import labels, settings_label
+from .labels import labels, order, settings_label
 from .objects import SpecError, required
 from .optimizers import OPTIMIZERS, find_optimizer, optimizer_options, optimizer_preset
+from .report.formats import one_line
+from .report.tables import verdicts
 from .spec import Run, bundled_experiments, load
 from .store import RunFolder, State
 from .tasks import TASKS, find_task
+
+if TYPE_CHECKING:
+    from .report.write import Report  # which needs matplotlib, and that takes its time
 
 
 def duration(seconds: float) -> str:
@@ -56,7 +62,7 @@ def grid_table(
         results: those of runs that are over.
     """
     settings: dict[str, list[str]] = {}
-    for key in sorted(tables, key=lambda key: _order(tables[key])):
+    for key in sorted(tables, key=lambda key: order(tables[key])):
         settings.setdefault(", ".join(settings_label(tables[key], tables)), []).append(key)
     shown = [state for state in State if state in states.values()]
     result = _catalogue("setting")
@@ -85,19 +91,6 @@ def summary(results: list[dict[str, Any]], split: str) -> str:
     spread = f" ± {statistics.stdev(values):.2g}" if len(values) > 1 else ""
     how = "" if "selected" in finished[0] else ", best epoch on test"
     return f"{metric} {statistics.fmean(values):.4g}{spread}{how}"
-
-
-def _order(table: Mapping[str, Any]) -> list[tuple[int, float, str]]:
-    """Return what settings are sorted by: the task first, then the optimizer and its numbers."""
-    parts = [table["task"], table["optimizer"], table["schedule"], table["train"]]
-    values = (value for part in parts for _, value in sorted(part.items(), key=_name_first))
-    return [
-        (0, value, "") if type(value) in (int, float) else (1, 0, str(value)) for value in values
-    ]
-
-
-def _name_first(item: tuple[str, Any]) -> tuple[bool, str]:
-    return item[0] != "name", item[0]
 
 
 def store_report(folders: Iterable[RunFolder]) -> Iterable[Any]:
@@ -139,6 +132,28 @@ _REMARKABLE: dict[State, Callable[[RunFolder], str]] = {
 def plan_tables(runs: Iterable[Run]) -> dict[str, dict[str, Any]]:
     """Return the tables of runs by key."""
     return {run.key: run.as_table() for run in runs}
+
+
+def results_in_brief(report: Report) -> Iterable[Any]:
+    """Yield what came out, a table or a line at a time; the page has the rest."""
+    for table in report.contents.tables:
+        if table.name.startswith("results-"):
+            kept = [i for i, title in enumerate(table.columns) if title not in _LEFT_OUT]
+            shown = _catalogue()
+            shown.title, shown.title_justify = escape(one_line(table.section)), "left"
+            for i in kept:
+                justify: JustifyMethod = "left" if table.rows[0][i].order is None else "right"
+                shown.add_column(table.columns[i], justify=justify)
+            for row in table.rows:
+                shown.add_row(*(escape(one_line(row[i].text)) for i in kept))
+            yield shown
+    for problem in report.findings.problems:
+        name = f"{problem.name}: " if len(report.findings.problems) > 1 else ""
+        yield from (escape(one_line(name + line)) for line in verdicts(problem))
+
+
+# An interval takes more room than a terminal has.
+_LEFT_OUT = ("95 %", "training loss", "state, bytes/parameter")
 
 
 def task_table() -> Table:

@@ -1,0 +1,124 @@
+"""All that a report says, before it is written in one form or another."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import tomli_w
+
+import sgdf
+
+from .cells import OVERALL, Table
+from .data import Findings, Setting
+from .figures import Plot, plots
+from .published import Published
+from .tables import tables
+from .targets import Target
+
+
+@dataclass(frozen=True)
+class Detail:
+    """A setting to the last option, and how to do its runs again."""
+
+    key: str
+    title: str
+    spec: str
+    commands: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Contents:
+    """A report: sections with tables and plots, then the details behind them."""
+
+    title: str
+    version: str
+    summary: tuple[str, ...]
+    optimizers: tuple[str, ...]
+    sections: tuple[str, ...]
+    tables: tuple[Table, ...]
+    plots: tuple[Plot, ...]
+    details: tuple[Detail, ...]
+    environments: tuple[tuple[Mapping[str, str], tuple[str, ...]], ...]
+
+
+def contents(
+    title: str,
+    findings: Findings,
+    targets: Sequence[Target],
+    published: tuple[Published, ...],
+) -> Contents:
+    """Return the report on these findings."""
+    all_tables = tuple(tables(findings, targets, published))
+    all_plots = tuple(plots(findings, targets))
+    used = {table.section for table in all_tables} | {plot.section for plot in all_plots}
+    names = [problem.name for problem in findings.problems]
+    return Contents(
+        title=title,
+        version=sgdf.__version__,
+        summary=_summary(findings),
+        optimizers=findings.optimizers,
+        sections=tuple(name for name in (*names, OVERALL) if name in used),
+        tables=all_tables,
+        plots=all_plots,
+        details=tuple(
+            _detail(problem.name, setting)
+            for problem in findings.problems
+            for setting in problem.settings
+        ),
+        environments=_environments(findings),
+    )
+
+
+def _summary(findings: Findings) -> tuple[str, ...]:
+    runs = findings.runs
+    finished = sum(run.chosen is not None for run in runs)
+    lines = [
+        f"{_count(len(findings.optimizers), 'optimizer')} on "
+        f"{_count(len(findings.problems), 'problem')}: {finished} of {_count(len(runs), 'run')} "
+        "finished."
+    ]
+    if finished < len(runs) or findings.unreadable:
+        lines.append('What became of the others is under "Runs that are not in the figures".')
+    most = max((len(s.finished) for p in findings.problems for s in p.settings), default=0)
+    if most == 1:
+        lines.append("Every setting has one seed: no figure here has a spread.")
+    return tuple(lines)
+
+
+def _count(number: int, thing: str) -> str:
+    return f"{number:,} {thing}{'' if number == 1 else 's'}"
+
+
+def _detail(problem: str, setting: Setting) -> Detail:
+    spec = {key: value for key, value in setting.table.items() if key != "seed"}
+    return Detail(
+        key=setting.key,
+        title=f"{problem}: {setting.name}",
+        spec=tomli_w.dumps(spec),
+        commands=tuple(
+            f"sgdf run {shlex.quote(str(run.folder / 'spec.toml'))} --out again"
+            f"  # seed {run.seed}, {run.state.value}"
+            for run in setting.runs
+        ),
+    )
+
+
+def _environments(
+    findings: Findings,
+) -> tuple[tuple[Mapping[str, str], tuple[str, ...]], ...]:
+    """Return each environment that there was, with the keys of its runs, most of them first."""
+    found: dict[str, list[str]] = {}
+    for run in findings.runs:
+        if run.environment:
+            # Which source a run has depends on its optimizer: not a matter of the machine.
+            found.setdefault(json.dumps(_shared(run.environment)), []).append(run.key)
+    ordered = sorted(found.items(), key=lambda item: -len(item[1]))
+    return tuple((json.loads(text), tuple(keys)) for text, keys in ordered)
+
+
+def _shared(environment: Mapping[str, Any]) -> dict[str, str]:
+    return {key: str(value) for key, value in environment.items() if key != "optimizer source"}

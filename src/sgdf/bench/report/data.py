@@ -1,0 +1,290 @@
+"""The runs of a store, arranged for comparing: problems, the settings tried on each, their seeds.
+
+A problem is a task under a protocol for a number of epochs. A setting is an optimizer with all
+that was set beside it, on one problem; its runs differ in the seed alone.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import statistics
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from ..labels import order, settings_label
+from ..store import RunFolder, State
+from .statistics import Sample
+
+Table = Mapping[str, Any]
+Row = Mapping[str, Any]
+SPLITS = ("train", "validation", "test")
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """All that is kept of one run."""
+
+    folder: Path
+    table: Table
+    state: State
+    result: Row | None
+    epochs: Sequence[Row]
+    """Its metrics, a row for each epoch."""
+    environment: Mapping[str, str]
+    """That of its last attempt."""
+    failure: str
+
+    @classmethod
+    def read(cls, folder: RunFolder) -> RunRecord | None:
+        """Return the run of a folder, or None if the folder does not say what it is."""
+        table = folder.table()
+        if table is None:
+            return None
+        state = folder.state()
+        return cls(
+            folder=folder.path,
+            table=table,
+            state=state,
+            result=folder.result() if state.over else None,
+            epochs=[row for row in folder.rows() if row["kind"] == "epoch"],
+            environment=(folder.environments() or [{}])[-1],
+            failure=folder.failure() or "",
+        )
+
+    @property
+    def key(self) -> str:
+        """The hash of the run."""
+        return self.folder.name
+
+    @property
+    def seed(self) -> int:
+        """Its seed."""
+        return int(self.table["seed"])
+
+    @property
+    def chosen(self) -> Row | None:
+        """The epoch that counts, of a run that went to its end."""
+        if self.result is None or self.state is not State.FINISHED:
+            return None
+        chosen: Row | None = self.result.get("selected") or self.result.get("best_on_test")
+        return chosen
+
+    def value(self, split: str, metric: str, epoch: str = "") -> float | None:
+        """Return a figure of the epoch that counts, or of the one that is named."""
+        row = self.result.get(epoch) if epoch and self.result and self.chosen else self.chosen
+        value: float | None = (row or {}).get(split, {}).get(metric)
+        return value
+
+
+@dataclass(frozen=True)
+class Setting:
+    """An optimizer as it was set, on one problem, and its runs by seed.
+
+    Attributes:
+        name: the optimizer and what tells the setting from others on the problem.
+        optimizer: the optimizer's name.
+        runs: one for each seed, in order.
+    """
+
+    name: str
+    optimizer: str
+    runs: tuple[RunRecord, ...]
+
+    @property
+    def table(self) -> Table:
+        """Its spec, which holds for all runs but for the seed."""
+        return self.runs[0].table
+
+    @property
+    def key(self) -> str:
+        """The key of its first run, by which the setting can be told from all others."""
+        return self.runs[0].key
+
+    @property
+    def finished(self) -> tuple[RunRecord, ...]:
+        """The runs that went to their end."""
+        return tuple(run for run in self.runs if run.chosen is not None)
+
+    def values(self, split: str, metric: str, epoch: str = "") -> dict[int, float]:
+        """Return a figure of each finished run by its seed."""
+        found = ((run.seed, run.value(split, metric, epoch)) for run in self.finished)
+        return {seed: value for seed, value in found if value is not None}
+
+    def sample(self, split: str, metric: str, epoch: str = "") -> Sample:
+        """Return a figure over the seeds."""
+        return Sample(tuple(self.values(split, metric, epoch).values()))
+
+    def median(self, figure: Callable[[Row], float]) -> float | None:
+        """Return the median over the finished runs of something their results tell."""
+        found = [figure(run.result) for run in self.finished if run.result]
+        return statistics.median(found) if found else None
+
+    @property
+    def milliseconds(self) -> float | None:
+        """The time of a step with its forward and backward pass."""
+        return self.median(lambda result: 1e3 * result["seconds"]["step"] / result["step"])
+
+    @property
+    def state_bytes(self) -> float | None:
+        """What the optimizer keeps for each parameter."""
+        return self.median(lambda result: result["state_bytes"] / result["parameters"])
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A task under a protocol for a number of epochs, and the settings tried on it."""
+
+    name: str
+    settings: tuple[Setting, ...]
+
+    @property
+    def runs(self) -> list[RunRecord]:
+        """The runs of all settings."""
+        return [run for setting in self.settings for run in setting.runs]
+
+    @property
+    def task(self) -> Table:
+        """The task with its options."""
+        task: Table = self.settings[0].table["task"]
+        return task
+
+    @property
+    def epochs(self) -> int:
+        """How long a run is."""
+        return int(self.settings[0].table["train"]["epochs"])
+
+    @property
+    def protocol(self) -> str:
+        """``"validation"`` or ``"paper"``."""
+        return str(self.settings[0].table["protocol"])
+
+    @property
+    def judged_on(self) -> str:
+        """The split that epochs are chosen by, and that targets are set on."""
+        return "validation" if self.protocol == "validation" else "test"
+
+    @cached_property
+    def metric(self) -> str:
+        """What settings are judged by."""
+        return str(self._of_a_result("metric", "loss"))
+
+    @cached_property
+    def largest(self) -> bool:
+        """Whether more of it is better."""
+        return bool(self._of_a_result("largest", False))
+
+    @cached_property
+    def metrics(self) -> tuple[str, ...]:
+        """All metrics that the runs have, the one they are judged by first."""
+        rows = (row for run in self.runs for row in run.epochs[-1:])
+        found = {name for row in rows for split in SPLITS for name in row.get(split, {})}
+        return (self.metric, *sorted(found - {self.metric}))
+
+    @cached_property
+    def headline(self) -> tuple[Setting, ...]:
+        """The best setting of each optimizer by the mean on validation data, the best first.
+
+        Where a run was lost (it diverged or failed) the setting comes after those where none
+        was. Under the paper's protocol there is nothing to choose by: all settings are here.
+        """
+        if self.protocol != "validation":
+            return self.settings
+        best: dict[str, Setting] = {}
+        for setting in self.settings:
+            rival = best.get(setting.optimizer)
+            if rival is None or self._rank(setting) > self._rank(rival):
+                best[setting.optimizer] = setting
+        return tuple(sorted(best.values(), key=self._rank, reverse=True))
+
+    def _rank(self, setting: Setting) -> tuple[float, float, float]:
+        """Return what the best setting has most of."""
+        lost = sum(run.state in (State.DIVERGED, State.FAILED) for run in setting.runs)
+        mean = setting.sample("validation", self.metric).mean
+        loss = setting.sample("validation", "loss").mean
+        score = mean if self.largest else -mean
+        return (
+            -lost,
+            -math.inf if math.isnan(score) else round(score, 12),
+            -math.inf if math.isnan(loss) else -loss,
+        )
+
+    def _of_a_result(self, key: str, default: Any) -> Any:
+        results = (run.result for run in self.runs if run.result)
+        return next((result[key] for result in results), default)
+
+
+@dataclass(frozen=True)
+class Findings:
+    """All runs of one or several stores.
+
+    Attributes:
+        problems: what was tried, on what.
+        unreadable: folders that do not say what run they hold.
+    """
+
+    problems: tuple[Problem, ...]
+    unreadable: tuple[Path, ...]
+
+    @property
+    def runs(self) -> list[RunRecord]:
+        """Every run."""
+        return [run for problem in self.problems for run in problem.runs]
+
+    @cached_property
+    def optimizers(self) -> tuple[str, ...]:
+        """The names of all optimizers."""
+        return tuple(sorted({s.optimizer for p in self.problems for s in p.settings}))
+
+
+def gather(folders: Iterable[RunFolder]) -> Findings:
+    """Read the runs of these folders; one that is found twice counts once."""
+    unreadable: list[Path] = []
+    runs: dict[str, RunRecord] = {}
+    for folder in folders:
+        run = RunRecord.read(folder)
+        if run is None:
+            unreadable.append(folder.path)
+        else:
+            runs.setdefault(run.key, run)
+    tables = {key: run.table for key, run in runs.items()}
+    problems = [
+        _problem(list(group), tables)
+        for _, group in itertools.groupby(sorted(runs.values(), key=_problem_of), key=_problem_of)
+    ]
+    return Findings(tuple(problems), tuple(unreadable))
+
+
+def _problem_of(run: RunRecord) -> str:
+    table = run.table
+    return json.dumps([table["task"], table["protocol"], table["train"]["epochs"]], sort_keys=True)
+
+
+def _setting_of(run: RunRecord) -> str:
+    rest = {key: value for key, value in run.table.items() if key != "seed"}
+    return json.dumps(rest, sort_keys=True)
+
+
+def _problem(runs: list[RunRecord], everywhere: Mapping[str, Table]) -> Problem:
+    tables = {run.key: run.table for run in runs}
+    settings = []
+    for _, group in itertools.groupby(sorted(runs, key=_setting_of), key=_setting_of):
+        own = sorted(group, key=lambda run: run.seed)
+        name = ", ".join(settings_label(own[0].table, tables)[1:])
+        settings.append(Setting(name, str(own[0].table["optimizer"]["name"]), tuple(own)))
+    settings.sort(key=lambda setting: order(setting.table))
+    return Problem(_problem_name(runs[0].table, everywhere), tuple(settings))
+
+
+def _problem_name(table: Table, everywhere: Mapping[str, Table]) -> str:
+    name = settings_label(table, everywhere)[0]
+    alike = [other for other in everywhere.values() if other["task"] == table["task"]]
+    if len({other["train"]["epochs"] for other in alike}) > 1:
+        name += f", {table['train']['epochs']} epochs"
+    if len({other["protocol"] for other in alike}) > 1:
+        name += f", {table['protocol']} protocol"
+    return name

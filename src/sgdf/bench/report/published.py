@@ -1,0 +1,99 @@
+"""The results printed in the paper, and which of them stand beside those of a problem here."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from typing import Any
+
+from .data import Problem
+
+
+@dataclass(frozen=True)
+class Published:
+    """One column of a table of the paper: what optimizers came to on one problem.
+
+    Attributes:
+        label: the table's label in the paper.
+        name: the column's.
+        about: what the table shows.
+        metric: what the numbers are.
+        unit: theirs.
+        larger_is_better: whether more of it is better.
+        seeds: those of each number, where they are given.
+        task: what the ``[task]`` of such a run would hold.
+        train: its settings at full size, as far as they are given.
+        note: what else one should know.
+        values: mean, and standard deviation where there is one, by the paper's name.
+        optimizers: our name of each of the paper's.
+        quoted: whose numbers those are that the paper took from elsewhere.
+    """
+
+    label: str
+    name: str
+    about: str
+    metric: str
+    unit: str
+    larger_is_better: bool
+    seeds: tuple[int, ...]
+    task: Mapping[str, Any]
+    train: Mapping[str, Any]
+    note: str
+    values: Mapping[str, tuple[float, ...]]
+    optimizers: Mapping[str, str]
+    quoted: Mapping[str, str]
+
+    def deviations(self, table: Mapping[str, Any]) -> list[str]:
+        """Return in what the spec of a run is not what the paper says, in words."""
+        wanted = [(table["task"], self.task), (table["train"], self.train)]
+        return [
+            f"{key} {own.get(key, 'not set')} instead of {value}"
+            for own, theirs in wanted
+            for key, value in theirs.items()
+            if own.get(key) != value
+        ]
+
+
+@cache
+def published() -> tuple[Published, ...]:
+    """Return all columns of all results tables."""
+    text = resources.files("sgdf.bench").joinpath("published.toml").read_text(encoding="utf-8")
+    document = tomllib.loads(text)
+    return tuple(
+        _column({**table, **column, "about": table["about"]}, document["optimizers"])
+        for table in document["table"]
+        for column in table["column"]
+    )
+
+
+def beside(problem: Problem, columns: tuple[Published, ...]) -> Iterator[Published]:
+    """Yield the columns on the same task and metric, those that fit its options best."""
+    same = [
+        column
+        for column in columns
+        if column.task.get("name") == problem.task["name"] and column.metric == problem.metric
+    ]
+    fit = {id(c): sum(problem.task.get(key) == v for key, v in c.task.items()) for c in same}
+    yield from (column for column in same if fit[id(column)] == max(fit.values()))
+
+
+def _column(entry: Mapping[str, Any], optimizers: Mapping[str, str]) -> Published:
+    names = {**optimizers, **entry.get("names", {})}
+    return Published(
+        label=entry["label"],
+        name=entry["name"],
+        about=entry["about"],
+        metric=entry["metric"],
+        unit=entry["unit"],
+        larger_is_better=entry["larger_is_better"],
+        seeds=tuple(entry["seeds"]),
+        task=entry.get("task", {}),
+        train=entry["train"],
+        note=entry.get("note", ""),
+        values={name: tuple(value) for name, value in entry["values"].items()},
+        optimizers={name: names[name] for name in entry["values"]},
+        quoted=entry.get("quoted", {}),
+    )

@@ -1,0 +1,130 @@
+"""What a few seeds can tell: means with their spread and interval, and paired comparisons.
+
+For values :math:`x_1 … x_n` with mean :math:`x̄` and standard deviation :math:`s` (with
+:math:`n-1`), the 95 % interval of the mean is :math:`x̄ ± t_{n-1} s/√n`, where
+:math:`t_{n-1}` cuts off 2.5 % on each side of Student's distribution. Two settings are
+compared by the differences seed by seed: :math:`t = d̄ √n / s_d`. Among :math:`m` comparisons
+Holm's correction takes the p-values in order and multiplies the k-th smallest by
+:math:`m-k+1`, so that the chance of a single false finding among all stays below 5 %.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+LEVEL = 0.95
+ROUNDING = 1e-10
+
+
+@dataclass(frozen=True)
+class Sample:
+    """The values of one figure over the seeds.
+
+    >>> Sample((1.0, 2.0, 3.0)).mean, Sample((1.0, 2.0, 3.0)).sd, Sample((1.0,)).sd
+    (2.0, 1.0, None)
+    """
+
+    values: tuple[float, ...]
+
+    @property
+    def mean(self) -> float:
+        """The mean; NaN if there is nothing, or nothing finite to take it of."""
+        return _mean(self.values)
+
+    @property
+    def sd(self) -> float | None:
+        """The standard deviation, or None: a single value has no spread."""
+        if len(self.values) < 2 or not all(map(math.isfinite, self.values)):
+            return None
+        return statistics.stdev(self.values)
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """The 95 % interval of the mean, or None where there is no spread to tell."""
+        if self.sd is None:
+            return None
+        reach = _quantile(len(self.values) - 1) * self.sd / math.sqrt(len(self.values))
+        return self.mean - reach, self.mean + reach
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One setting against another, seed by seed.
+
+    Attributes:
+        first: index of the one.
+        second: index of the other.
+        difference: first less second.
+        p: how likely so large a mean difference would be if there were none; None where
+            the shared seeds have no spread to tell by.
+        corrected: the same after Holm's correction.
+    """
+
+    first: int
+    second: int
+    difference: Sample
+    p: float | None
+    corrected: float | None = None
+
+
+def compare(settings: Sequence[Mapping[int, float]]) -> list[Comparison]:
+    """Return each pair of settings compared, given the value of each by seed."""
+    found = []
+    for first, one in enumerate(settings):
+        for second, other in enumerate(settings[first + 1 :], start=first + 1):
+            shared = sorted(one.keys() & other.keys())
+            difference = Sample(tuple(one[seed] - other[seed] for seed in shared))
+            found.append(Comparison(first, second, difference, p_value(difference)))
+    corrected = holm([comparison.p for comparison in found])
+    return [
+        Comparison(c.first, c.second, c.difference, c.p, p)
+        for c, p in zip(found, corrected, strict=True)
+    ]
+
+
+def p_value(difference: Sample) -> float | None:
+    """Return the two-sided p-value of the paired t-test.
+
+    Differences that are all the same, but for rounding, leave no spread to measure their mean
+    by: then there is no p-value, unless all are zero, for which it is 1.
+    """
+    if difference.sd is None:
+        return None
+    largest = max(map(abs, difference.values))
+    if difference.sd <= ROUNDING * largest:
+        return None if largest else 1.0
+    from scipy import stats
+
+    count = len(difference.values)
+    t = difference.mean * math.sqrt(count) / difference.sd
+    return float(2.0 * stats.t.sf(abs(t), count - 1))
+
+
+def holm(values: Sequence[float | None]) -> list[float | None]:
+    """Return p-values after Holm's correction; those that are None stay so, and do not count.
+
+    >>> holm([0.01, 0.04, None, 0.03])
+    [0.03, 0.06, None, 0.06]
+    """
+    known = sorted((value, index) for index, value in enumerate(values) if value is not None)
+    corrected: list[float | None] = [None] * len(values)
+    largest = 0.0
+    for rank, (value, index) in enumerate(known):
+        largest = max(largest, min(1.0, value * (len(known) - rank)))
+        corrected[index] = largest
+    return corrected
+
+
+def _mean(values: Sequence[float]) -> float:
+    if not values:
+        return math.nan
+    return statistics.fmean(values) if all(map(math.isfinite, values)) else sum(values)
+
+
+def _quantile(freedom: int) -> float:
+    from scipy import stats
+
+    return float(stats.t.ppf((1.0 + LEVEL) / 2.0, freedom))

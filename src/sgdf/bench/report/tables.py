@@ -1,0 +1,370 @@
+"""The tables of a report, made of its findings."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+from ..store import State
+from .cells import NOTHING, OVERALL, Cell, Table, figure, interval, number, scale_of
+from .data import Findings, Problem, RunRecord, Setting
+from .published import Published, beside
+from .statistics import Comparison, compare
+from .targets import Target, profiles, share_within
+
+SIGNIFICANT = 0.05
+FACTORS = (1.0, 1.5, 2.0, 4.0)
+
+
+def tables(
+    findings: Findings, targets: Sequence[Target], published: tuple[Published, ...]
+) -> Iterator[Table]:
+    """Yield every table that the runs have something for."""
+    by_problem = {target.problem.name: target for target in targets}
+    for index, problem in enumerate(findings.problems):
+        if any(setting.finished for setting in problem.settings):
+            yield _results(problem, index)
+        for place, column in enumerate(beside(problem, published)):
+            table = _beside_the_paper(problem, column, f"paper-{index}-{place}")
+            if table.rows:
+                yield table
+        comparisons = _comparisons(problem, index)
+        if comparisons.rows:
+            yield comparisons
+        if problem.name in by_problem:
+            yield _to_target(by_problem[problem.name], index)
+        if len(problem.settings) > len(problem.headline):
+            yield _all_settings(problem, index)
+    shares = _profile(list(targets))
+    if shares.rows:
+        yield shares
+    trouble = _trouble(findings)
+    if trouble.rows:
+        yield trouble
+
+
+def verdicts(problem: Problem) -> list[str]:
+    """Return in words which differences between optimizers on a problem are shown."""
+    settings, found = _compared(problem)
+    shown = [
+        f"{settings[c.first].name} and {settings[c.second].name}: "
+        + _verdict(c, problem, settings[c.first], settings[c.second])
+        for c in found
+        if c.corrected is not None and c.corrected < SIGNIFICANT
+    ]
+    if not found:
+        return []
+    return shown or [
+        f"Between no two of them is a difference shown at 5 % ({len(found)} paired t-tests over "
+        "the seeds, corrected by Holm)."
+    ]
+
+
+def spread_note(problem: Problem) -> str:
+    """Return what has to be said where a figure rests on a single seed."""
+    most = max((len(setting.finished) for setting in problem.settings), default=0)
+    return (
+        " Each figure is of one seed: there is no spread, and no test of differences."
+        if most == 1
+        else ""
+    )
+
+
+def _results(problem: Problem, index: int) -> Table:
+    scale, unit = scale_of(problem.metric)
+    by_paper = problem.protocol == "paper"
+    if by_paper:
+        how = (
+            "Trained on all training data. The best epoch was picked on the test data, as the "
+            "paper does: that flatters. The last epoch was not picked."
+        )
+        shown = [("best epoch on test", "test", ""), ("last epoch on test", "test", "last")]
+    else:
+        how = "The epoch of each run was chosen on validation data"
+        if len(problem.settings) > len(problem.headline):
+            how += ", and so was the setting of each optimizer"
+        how += "; test data decide nothing."
+        shown = [("validation", "validation", ""), ("test", "test", "")]
+    rows = []
+    for setting in problem.headline:
+        figures: list[Cell] = []
+        for _, split, epoch in shown:
+            sample = setting.sample(split, problem.metric, epoch)
+            figures += [figure(sample, scale), interval(sample, scale)]
+        rows.append(
+            (
+                _named(setting),
+                _rate(setting),
+                *figures,
+                figure(setting.sample("train", "loss")),
+                _seeds(setting),
+                number(setting.milliseconds, 3),
+                number(setting.state_bytes, 3),
+            )
+        )
+    columns = [
+        title for name, _, _ in shown for title in (f"{name} {problem.metric}{unit}", "95 %")
+    ]
+    return Table(
+        f"results-{index}",
+        problem.name,
+        "Results",
+        f"Mean ± standard deviation over the seeds, and the 95 % interval of the mean. {how}"
+        + spread_note(problem),
+        (
+            "optimizer",
+            "lr",
+            *columns,
+            "training loss",
+            "seeds",
+            "ms a step",
+            "state, bytes/parameter",
+        ),
+        tuple(rows),
+    )
+
+
+def _all_settings(problem: Problem, index: int) -> Table:
+    scale, unit = scale_of(problem.metric)
+    return Table(
+        f"settings-{index}",
+        problem.name,
+        "Every setting",
+        "All that was tried, so that the choice can be checked." + spread_note(problem),
+        (
+            "setting",
+            f"validation {problem.metric}{unit}",
+            f"test {problem.metric}{unit}",
+            "training loss",
+            "seeds",
+            "chosen",
+        ),
+        tuple(
+            (
+                _named(setting),
+                figure(setting.sample("validation", problem.metric), scale),
+                figure(setting.sample("test", problem.metric), scale),
+                figure(setting.sample("train", "loss")),
+                _seeds(setting),
+                Cell("yes" if setting in problem.headline else ""),
+            )
+            for setting in problem.settings
+        ),
+    )
+
+
+def _comparisons(problem: Problem, index: int) -> Table:
+    scale, unit = scale_of(problem.metric)
+    settings, found = _compared(problem)
+    rows = []
+    for comparison in found:
+        first, second = settings[comparison.first], settings[comparison.second]
+        rows.append(
+            (
+                _named(first),
+                _named(second),
+                figure(comparison.difference, scale),
+                interval(comparison.difference, scale),
+                number(comparison.p, 2),
+                number(comparison.corrected, 2),
+                Cell(_verdict(comparison, problem, first, second)),
+            )
+        )
+    return Table(
+        f"comparisons-{index}",
+        problem.name,
+        "Are the differences real?",
+        "Paired t-tests over the shared seeds on test data, corrected by Holm for the number of "
+        "pairs. With few seeds only large differences can be shown; that none is shown does not "
+        "mean that there is none.",
+        (
+            "first",
+            "second",
+            f"difference in {problem.metric}{unit}",
+            "95 %",
+            "p",
+            "p, corrected",
+            "at 5 %",
+        ),
+        tuple(rows),
+    )
+
+
+def _compared(problem: Problem) -> tuple[list[Setting], list[Comparison]]:
+    settings = [setting for setting in problem.headline if len(setting.finished) > 1]
+    return settings, compare([setting.values("test", problem.metric) for setting in settings])
+
+
+def _verdict(comparison: Comparison, problem: Problem, first: Setting, second: Setting) -> str:
+    if comparison.corrected is None:
+        return "no spread to tell by"
+    if comparison.corrected >= SIGNIFICANT:
+        return "no difference shown"
+    better = first if (comparison.difference.mean > 0) is problem.largest else second
+    return f"{better.name} is better"
+
+
+def _to_target(target: Target, index: int) -> Table:
+    problem = target.problem
+    scale, _ = scale_of(problem.metric)
+    value = f"{scale * target.value:.4g}{' %' if scale == 100 else ''}"
+    origin = (
+        "as asked for" if target.given else "the mean that three quarters of the optimizers come to"
+    )
+    rows: list[tuple[Cell, ...]] = []
+    for setting in problem.headline:
+        hits = [target.hit(run) for run in setting.runs]
+        reached, typical = sum(hit is not None for hit in hits), target.typical(setting)
+        share = Cell(f"{reached} of {len(hits)}", reached / len(hits), {"": reached / len(hits)})
+        if typical is None:
+            missed = Cell("missed", math.inf)
+            rows.append((_named(setting), share, missed, missed, missed))
+        else:
+            times = (typical.epoch, typical.step, typical.seconds)
+            rows.append((_named(setting), share, *(number(time) for time in times)))
+    return Table(
+        f"target-{index}",
+        problem.name,
+        f"Time to {problem.metric} {value}",
+        f"The target on {problem.judged_on} data is {origin}. Medians over the seeds; where half "
+        "of them or more miss it, the setting has missed it. Evaluation is off the clock.",
+        ("optimizer", "seeds that reach it", "epochs", "steps", "seconds"),
+        tuple(rows),
+    )
+
+
+def _profile(targets: list[Target]) -> Table:
+    ratios = profiles(targets)
+    shares = {factor: share_within(ratios, factor) for factor in FACTORS}
+    return Table(
+        "profile",
+        OVERALL,
+        "Within a factor of the fastest to the target",
+        "On what share of the instances (a problem with a seed) each optimizer reached the target "
+        "within so many times the steps of the fastest there.",
+        ("optimizer", "instances", *(f"{factor:g} ×" for factor in FACTORS)),
+        tuple(
+            (
+                Cell(name, optimizer=name),
+                number(len(ratios[name])),
+                *(
+                    Cell(
+                        f"{100 * shares[factor][name]:.0f} %",
+                        shares[factor][name],
+                        {"": shares[factor][name]},
+                    )
+                    for factor in FACTORS
+                ),
+            )
+            for name in (ratios if len(ratios) > 1 else ())
+        ),
+    )
+
+
+def _beside_the_paper(problem: Problem, column: Published, name: str) -> Table:
+    scale, _ = scale_of(problem.metric)
+    rows = []
+    for printed, value in column.values.items():
+        for setting in problem.headline:
+            if setting.optimizer != column.optimizers[printed] or not setting.finished:
+                continue
+            ours = setting.sample("test", problem.metric)
+            deviations = column.deviations(setting.table)
+            spread = f" ± {value[1]:g}" if len(value) > 1 else ""
+            source = column.quoted.get(printed)
+            rows.append(
+                (
+                    _named(setting),
+                    figure(ours, scale),
+                    Cell(f"{value[0]:g}{spread}", value[0], {"mean": value[0]}),
+                    Cell(printed),
+                    Cell(f"quoted from {source}" if source else "the paper's own"),
+                    Cell(
+                        "as in the paper" if not deviations else "REDUCED: " + "; ".join(deviations)
+                    ),
+                )
+            )
+    seeds = f" Seeds {', '.join(map(str, column.seeds))}." if column.seeds else ""
+    picked = (
+        " Here the epoch was chosen on validation data, there on test data."
+        if problem.protocol == "validation"
+        else ""
+    )
+    return Table(
+        name,
+        problem.name,
+        f"Beside the paper's {column.label} ({column.name})",
+        f"{column.about}.{seeds}{picked} {column.note}".strip(),
+        (
+            "optimizer",
+            f"here, test {problem.metric}{scale_of(problem.metric)[1]}",
+            f"paper, {column.metric} ({column.unit})",
+            "paper's name",
+            "source",
+            "setting here",
+        ),
+        tuple(rows),
+    )
+
+
+def _trouble(findings: Findings) -> Table:
+    rows = []
+    for problem in findings.problems:
+        for setting in problem.settings:
+            for run in setting.runs:
+                if run.state is not State.FINISHED:
+                    rows.append(
+                        (
+                            Cell(problem.name),
+                            _named(setting),
+                            number(run.seed),
+                            Cell(run.state.value),
+                            Cell(_what_happened(run)),
+                            Cell(run.key),
+                        )
+                    )
+    rows += [
+        (Cell(NOTHING), Cell(NOTHING), Cell(NOTHING), Cell("unreadable"), Cell(str(path)), Cell(""))
+        for path in findings.unreadable
+    ]
+    return Table(
+        "trouble",
+        OVERALL,
+        "Runs that are not in the figures",
+        "Diverged and failed runs count as lost seeds above; the others are not over yet.",
+        ("problem", "setting", "seed", "state", "what happened", "run"),
+        tuple(rows),
+    )
+
+
+def _what_happened(run: RunRecord) -> str:
+    if run.state is State.DIVERGED and run.result:
+        return f"diverged at step {run.result['diverged_at_step']:,}"
+    if run.state is State.FAILED:
+        return run.failure
+    done = (
+        f"{run.epochs[-1]['epoch']} of {run.table['train']['epochs']} epochs" if run.epochs else ""
+    )
+    return done or NOTHING
+
+
+def _named(setting: Setting) -> Cell:
+    return Cell(setting.name, key=setting.key, optimizer=setting.optimizer)
+
+
+def _rate(setting: Setting) -> Cell:
+    rate = setting.table["optimizer"].get("lr")
+    return number(rate) if isinstance(rate, int | float) else Cell(NOTHING)
+
+
+def _seeds(setting: Setting) -> Cell:
+    """Return how many seeds the figures rest on, and how many were lost on the way."""
+    done, all_ = len(setting.finished), len(setting.runs)
+    lost = [
+        f"{count} {state.value}"
+        for state in State
+        if state is not State.FINISHED
+        and (count := sum(run.state is state for run in setting.runs))
+    ]
+    text = str(done) if done == all_ else f"{done} of {all_} ({', '.join(lost)})"
+    return Cell(text, done, {"finished": done, "all": all_})
