@@ -1,11 +1,15 @@
 """The bench's commands as people type them, and the guide as people follow it."""
 
+import csv
 import dataclasses
 import errno
+import io
 import os
 import re
+import statistics
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -16,7 +20,7 @@ from bench_tasks import run_of
 from sgdf.bench.estimate import estimate
 from sgdf.bench.labels import labels
 from sgdf.bench.progress import Bars, Lines, display
-from sgdf.bench.spec import Schedule, Training, bundled_experiments
+from sgdf.bench.spec import Schedule, Training, bundled_experiments, load
 from sgdf.bench.store import State, Store
 from sgdf.bench.tasks import TASKS
 from sgdf.cli import app
@@ -331,14 +335,14 @@ def test_the_guide_can_be_followed(tmp_path):
     for name, content in re.findall(r"^`([\w.]+)`:\n\n```\w+\n(.*?)^```", guide, re.M | re.S):
         (tmp_path / name).write_text(content)
     written = {path.name for path in tmp_path.iterdir()}
-    assert written == {"moons.py", "moons.toml", "pick.py", "waves.py", "duel.py"}
+    assert written == {"moons.py", "moons.toml", "waves.py", "duel.py"}
     commands = [
         line
         for block in re.findall(r"^```sh\n(.*?)^```", guide, re.M | re.S)
         for line in block.splitlines()
     ]
     commands = [line for line in commands if not line.startswith("pip install")]
-    assert len(commands) == 4
+    assert len(commands) == 5
     for task in ("waves:Waves", "duel:Duel"):
         name = task.partition(":")[2].lower() + ".toml"
         text = f'[task]\nname = "{task}"\n[optimizer]\nname = "adam"\nlr = 0.01\n'
@@ -348,12 +352,58 @@ def test_the_guide_can_be_followed(tmp_path):
     environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     options = {"shell": True, "cwd": tmp_path, "env": environment, "timeout": 300}
     outputs = [subprocess.run(line, capture_output=True, text=True, **options) for line in commands]
-    assert [done.returncode for done in outputs] == [0] * 6, outputs
-    dry, run, status, pick, waves, duel = (done.stdout for done in outputs)
+    assert [done.returncode for done in outputs] == [0] * 7, outputs
+    dry, run, status, report, target, waves, duel = (done.stdout for done in outputs)
     assert "test error 0." in waves
     assert "1 finished" in duel
     assert "0 of 18 runs are done" in dry
     assert "18 finished" in run
     accuracy = r" +accuracy 0\.9\d* ± \S+"
     assert re.search(rf"moons:Moons, sgdf lr=1\.0 +3 +3{accuracy}{accuracy}", status)
-    assert re.search(r"^sgdf +lr \S+ +test 0\.9\d\d ± 0\.\d+$", pick, re.M)
+    for said in (report, target):
+        assert re.search(r"^sgdf lr=\S+ +\S+ +9\d\.\d+ ± \d\.\d+ +9\d\.\d+ ± \d\.\d+ ", said, re.M)
+    page = (tmp_path / "results/moons/report/index.html").read_text()
+    assert "Time to accuracy 93 %" in page
+
+
+def test_quickstart_runs_compares_and_says_what_next(tmp_path, monkeypatch):
+    text = bundled_experiments()["quickstart"].read_text()
+    short = tmp_path / "quickstart.toml"
+    short.write_text(text.replace("epochs = 15", "epochs = 1").replace("[0, 1, 2]", "[0, 1]"))
+    monkeypatch.setattr("sgdf.bench.spec.bundled_experiments", lambda: {"quickstart": short})
+    place = tmp_path / "out"
+    result = CliRunner().invoke(app, ["quickstart", "--out", str(place)], env={"COLUMNS": "100"})
+    assert result.exit_code == 0, result.output
+    for name in ("sgdf", "sgd", "adam", "adamw", "radam"):
+        assert re.search(
+            rf"^{name} +\S+ +\d+\.?\d* ± \S+ +\d+\.?\d* ± \S+ +2 ", result.output, re.M
+        )
+    assert "10 paired t-tests" in result.output or " is better" in result.output
+    assert "Next: sgdf experiments digits > mine.toml" in result.output
+    assert (place / "report/index.html").exists()
+
+
+def test_quickstart_has_the_best_rates_of_an_equal_search():
+    # By the rule that quickstart-search.toml states, from the record of all of its runs.
+    record = (ROOT / "docs/results/quickstart-search.csv").read_text()
+    rows = [row for row in csv.DictReader(io.StringIO(record)) if row["state"] == "finished"]
+    found = {(row["optimizer"], float(row["lr"]), int(row["seed"])): row for row in rows}
+    searched, quick = load("quickstart-search").runs, load("quickstart").runs
+    names = {run.optimizer.name for run in quick}
+    assert Counter(run.optimizer.name for run in searched) == dict.fromkeys(names, 27)
+    assert {run.seed for run in searched}.isdisjoint(run.seed for run in quick)
+    scores = {}
+    for run in searched:
+        name, lr = run.optimizer.name, run.optimizer.options["lr"]
+        row = found[name, lr, run.seed]
+        score = float(row["validation accuracy"]), -float(row["validation loss"])
+        scores.setdefault(name, {}).setdefault(lr, []).append(score)
+    for run in quick:
+        means = {
+            lr: [round(statistics.fmean(column), 12) for column in zip(*values, strict=True)]
+            for lr, values in scores[run.optimizer.name].items()
+        }
+        assert run.optimizer.options["lr"] == max(means, key=means.__getitem__)
+        assert {**run.optimizer.options, "lr": 0} in [
+            {**other.optimizer.options, "lr": 0} for other in searched
+        ]

@@ -71,10 +71,11 @@ def test_wheel_is_complete_and_importable(tmp_path):
     names = zipfile.ZipFile(wheel).namelist()
     sources = {
         str(path.relative_to(ROOT / "src"))
-        for pattern in ("*.py", "*.c", "*.toml", "py.typed")
+        for pattern in ("*.py", "*.c", "*.toml", "*.css", "*.js", "py.typed")
         for path in (ROOT / "src").rglob(pattern)
     }
     assert {"sgdf/optim/fused.c", "sgdf/py.typed", "sgdf/experiments/digits.toml"} <= sources
+    assert {"sgdf/bench/report/page.js", "sgdf/bench/published.toml"} <= sources
     assert sources == {n for n in names if ".dist-info/" not in n}
     assert any(name.endswith("/LICENSE") for name in names)
 
@@ -142,33 +143,3 @@ def test_training_example_learns():
     lines = result.stdout.splitlines()
     assert len(lines) == 20
     assert float(re.search(r"accuracy ([\d.]+)%", lines[-1]).group(1)) > 97
-
-
-def test_quickstart_prints_a_table_and_writes_a_plot(tmp_path):
-    plot = tmp_path / "new" / "plot.png"
-    result = python(
-        ROOT / "examples/quickstart.py", "--epochs", 1, "--seeds", 2, "--plot", plot, cwd=tmp_path
-    )
-    assert result.returncode == 0, result.stderr
-    for name in ("SGDF, lr 0.5", "SGD, lr 0.1, momentum 0.9", "Adam, lr 0.001"):
-        assert re.search(rf"{name} .*\d\.\d+ ± \d\.\d+ .*\d+\.\d+ ± \d+\.\d+ ", result.stdout)
-    assert plot.read_bytes().startswith(b"\x89PNG")
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        ["--epochs", "0"],
-        ["--epochs", "1.5"],
-        ["--seeds", "many"],
-        ["--plot", "plot"],
-        ["--plot", "plot.foo"],
-        ["--plot", "/dev/null/plot.png"],
-        ["--what"],
-    ],
-)
-def test_quickstart_explains_wrong_input(wrong):
-    result = python(ROOT / "examples/quickstart.py", *wrong)
-    assert result.returncode == 2
-    assert wrong[-1].removesuffix("/plot.png") in result.stderr
-    assert "Traceback" not in result.stderr

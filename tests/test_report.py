@@ -292,7 +292,7 @@ def test_results_are_what_the_runs_say(written):
     assert row["test accuracy (%)"].parts["sd"] == pytest.approx(expected.sd)
     assert row["lr"].order == 0.1
     assert row["ms a step"].order == pytest.approx(50.0)
-    assert row["state, bytes/parameter"].order == 8.0
+    assert row["state (bytes per parameter)"].order == 8.0
 
 
 def test_trouble_is_listed(written):

@@ -48,7 +48,32 @@ def main(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
-    """Compare optimizers, and measure what a step of SGDF costs."""
+    """Compare optimizers, and measure what a step of SGDF costs. Begin with sgdf quickstart."""
+
+
+def _folder(text: str | None) -> str | None:
+    if text == "":
+        raise typer.BadParameter("a folder needs a name")
+    return text
+
+
+@app.command()
+def quickstart(
+    out: Annotated[
+        str, typer.Option("--out", "-o", callback=_folder, help="Folder that keeps the runs.")
+    ] = "results/quickstart",
+) -> None:
+    """See SGDF beside SGD, Adam, AdamW and RAdam on small images, in a minute or two.
+
+    A small network learns scikit-learn's digits, three seeds each, at learning rates that an
+    equal search found best on validation data (sgdf experiments quickstart-search). What is
+    done already is not done again.
+    """
+    run("quickstart", out=out, workers=min(2, os.cpu_count() or 1), checkpoint_every=60.0)
+    _report([Path(out)], None, {})
+    console = _console()
+    _say(console, "\nNext: sgdf experiments digits > mine.toml, change it, sgdf run mine.toml,")
+    _say(console, "or compare them on a model of your own: docs/compare.md takes ten minutes.")
 
 
 def _problems(names: list[str] | None) -> list[str]:
@@ -183,15 +208,6 @@ def _settings(texts: list[str] | None) -> list[str] | None:
     for text in texts or ():
         _setting(text)
     return texts
-
-
-_PLACE = "results/digits, the folder of one run in it, results for all, or just digits."
-
-
-def _folder(text: str | None) -> str | None:
-    if text == "":
-        raise typer.BadParameter("a folder needs a name")
-    return text
 
 
 @app.command()
@@ -362,7 +378,12 @@ def _conclude(console: Console, plan: Plan, stopped: bool) -> None:
 
 @app.command()
 def status(
-    place: Annotated[Path, typer.Argument(help=_PLACE)] = Path("results"),
+    place: Annotated[
+        Path,
+        typer.Argument(
+            help="results/digits, the folder of one run in it, results for all, or just digits."
+        ),
+    ] = Path("results"),
 ) -> None:
     """Show how far the runs in a folder are, and what went wrong."""
     from rich.markup import escape
@@ -416,7 +437,9 @@ def _targets(texts: list[str] | None) -> list[str] | None:
 
 @app.command()
 def report(
-    place: Annotated[Path, typer.Argument(help=_PLACE)] = Path("results"),
+    place: Annotated[
+        Path, typer.Argument(help="results/digits, results for all, or just digits.")
+    ] = Path("results"),
     out: Annotated[
         str | None,
         typer.Option(
@@ -462,30 +485,11 @@ def _report(stores: list[Path], out: Path | None, targets: dict[str, float]) -> 
         raise _refused(error) from error
     for line in made.contents.summary:
         _say(console, line)
-    for part in results_in_brief(made):
+    for part in results_in_brief(made.contents):
         console.print()
         console.print(part, highlight=False, soft_wrap=isinstance(part, str))
     _say(console, f"\nReport: {page}")
     _say(console, "The same beside it: report.md, tables.tex, tables/, figures/, runs.csv")
-
-
-@app.command()
-def quickstart(
-    out: Annotated[
-        str, typer.Option("--out", "-o", callback=_folder, help="Folder that keeps the runs.")
-    ] = "results/quickstart",
-) -> None:
-    """See SGDF beside SGD, Adam, AdamW and RAdam on small images, in a minute or two.
-
-    A small network learns scikit-learn's digits, three seeds each, at learning rates that an
-    equal search found best on validation data (sgdf experiments quickstart-search). What is
-    done already is not done again.
-    """
-    run("quickstart", out=out, workers=min(2, os.cpu_count() or 1), checkpoint_every=60.0)
-    _report([Path(out)], None, {})
-    console = _console()
-    _say(console, "\nNext: sgdf experiments digits > mine.toml, change it, sgdf run mine.toml,")
-    _say(console, "or compare them on a model of your own: docs/compare.md takes ten minutes.")
 
 
 @app.command()

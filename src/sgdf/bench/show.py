@@ -17,13 +17,12 @@ from .labels import labels, order, settings_label
 from .objects import SpecError, required
 from .optimizers import OPTIMIZERS, find_optimizer, optimizer_options, optimizer_preset
 from .report.formats import one_line
-from .report.tables import verdicts
 from .spec import Run, bundled_experiments, load
 from .store import RunFolder, State
 from .tasks import TASKS, find_task
 
 if TYPE_CHECKING:
-    from .report.write import Report  # which needs matplotlib, and that takes its time
+    from .report.contents import Contents  # which needs matplotlib, and that takes its time
 
 
 def duration(seconds: float) -> str:
@@ -134,9 +133,9 @@ def plan_tables(runs: Iterable[Run]) -> dict[str, dict[str, Any]]:
     return {run.key: run.as_table() for run in runs}
 
 
-def results_in_brief(report: Report) -> Iterable[Any]:
+def results_in_brief(report: Contents) -> Iterable[Any]:
     """Yield what came out, a table or a line at a time; the page has the rest."""
-    for table in report.contents.tables:
+    for table in report.tables:
         if table.name.startswith("results-"):
             kept = [i for i, title in enumerate(table.columns) if title not in _LEFT_OUT]
             shown = _catalogue()
@@ -147,13 +146,11 @@ def results_in_brief(report: Report) -> Iterable[Any]:
             for row in table.rows:
                 shown.add_row(*(escape(one_line(row[i].text)) for i in kept))
             yield shown
-    for problem in report.findings.problems:
-        name = f"{problem.name}: " if len(report.findings.problems) > 1 else ""
-        yield from (escape(one_line(name + line)) for line in verdicts(problem))
+            yield from (escape(one_line(line)) for line in report.verdicts[table.section])
 
 
 # An interval takes more room than a terminal has.
-_LEFT_OUT = ("95 %", "training loss", "state, bytes/parameter")
+_LEFT_OUT = ("95 % interval", "training loss", "state (bytes per parameter)")
 
 
 def task_table() -> Table:

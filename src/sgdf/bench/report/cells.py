@@ -55,8 +55,8 @@ class Table:
 def number(value: float | None, digits: int = 4) -> Cell:
     """Return a number to so many digits.
 
-    >>> number(0.012345).text, number(float("nan")).text, number(None).text
-    ('0.01234', 'nan', '–')
+    >>> number(0.0123456).text, number(float("nan")).text, number(None).text
+    ('0.01235', 'nan', '–')
     """
     if value is None:
         return Cell(NOTHING)
@@ -88,7 +88,7 @@ def interval(sample: Sample, scale: float = 1.0) -> Cell:
     """Return the 95 % interval of the mean, if there is one.
 
     >>> interval(Sample((1.0, 2.0, 3.0))).text
-    '-0.48 to 4.48'
+    '-0.5 to 4.5'
     """
     if sample.interval is None or sample.sd is None:
         return Cell(NOTHING)

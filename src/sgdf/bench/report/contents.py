@@ -16,7 +16,7 @@ from .cells import OVERALL, Table
 from .data import Findings, Setting
 from .figures import Plot, plots
 from .published import Published
-from .tables import tables
+from .tables import tables, verdicts
 from .targets import Target
 
 
@@ -39,6 +39,8 @@ class Contents:
     summary: tuple[str, ...]
     optimizers: tuple[str, ...]
     sections: tuple[str, ...]
+    verdicts: Mapping[str, tuple[str, ...]]
+    """By section: which differences are shown, in words."""
     tables: tuple[Table, ...]
     plots: tuple[Plot, ...]
     details: tuple[Detail, ...]
@@ -62,6 +64,7 @@ def contents(
         summary=_summary(findings),
         optimizers=findings.optimizers,
         sections=tuple(name for name in (*names, OVERALL) if name in used),
+        verdicts={problem.name: tuple(verdicts(problem)) for problem in findings.problems},
         tables=all_tables,
         plots=all_plots,
         details=tuple(

@@ -114,7 +114,8 @@ def _section(title: str, contents: Contents, by_name: Mapping[str, Look]) -> str
     plots = [_figure(plot) for plot in contents.plots if plot.section == title]
     shown = [_table(table, by_name) for table in own]
     anchor = _anchor(contents.sections.index(title))
-    body = "\n".join([*shown[:1], *plots, *shown[1:]])
+    said = _paragraphs(contents.verdicts.get(title, ()))
+    body = "\n".join([said, *shown[:1], *plots, *shown[1:]])
     return f'<section id="{anchor}">\n<h2>{_name(title)}</h2>\n{body}\n</section>'
 
 

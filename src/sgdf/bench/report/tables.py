@@ -103,7 +103,9 @@ def _results(problem: Problem, index: int) -> Table:
             )
         )
     columns = [
-        title for name, _, _ in shown for title in (f"{name} {problem.metric}{unit}", "95 %")
+        title
+        for name, _, _ in shown
+        for title in (f"{name} {problem.metric}{unit}", "95 % interval")
     ]
     return Table(
         f"results-{index}",
@@ -118,7 +120,7 @@ def _results(problem: Problem, index: int) -> Table:
             "training loss",
             "seeds",
             "ms a step",
-            "state, bytes/parameter",
+            "state (bytes per parameter)",
         ),
         tuple(rows),
     )
@@ -181,7 +183,7 @@ def _comparisons(problem: Problem, index: int) -> Table:
             "first",
             "second",
             f"difference in {problem.metric}{unit}",
-            "95 %",
+            "95 % interval",
             "p",
             "p, corrected",
             "at 5 %",

@@ -81,6 +81,7 @@ def _markdown(contents: Contents) -> str:
     parts = [f"# {text(contents.title)}\n", *(f"{text(line)}\n" for line in contents.summary)]
     for section in contents.sections:
         parts.append(f"## {text(section)}\n")
+        parts += [f"{text(line)}\n" for line in contents.verdicts.get(section, ())]
         own = [formats.markdown(t) for t in contents.tables if t.section == section]
         drawn = [
             f"### {text(plot.title)}\n\n{text(plot.about)}\n\n![](figures/{plot.name}.png)\n"
