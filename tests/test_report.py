@@ -14,12 +14,13 @@ from typer.testing import CliRunner
 
 from made_runs import begin, make_run, result_of, rows_of, table_of
 from sgdf.bench.objects import SpecError
+from sgdf.bench.published import Published, published
 from sgdf.bench.report import formats
 from sgdf.bench.report.cells import Cell, Table, figure, interval, number
 from sgdf.bench.report.data import gather
 from sgdf.bench.report.palette import HUES, looks
-from sgdf.bench.report.published import Published, beside, published
 from sgdf.bench.report.statistics import Sample, compare, holm, p_value
+from sgdf.bench.report.tables import beside
 from sgdf.bench.report.tables import verdicts as verdicts_in_words
 from sgdf.bench.report.targets import Target, profiles, share_within
 from sgdf.bench.report.write import Report

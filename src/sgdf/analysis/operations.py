@@ -18,6 +18,7 @@ from torch.optim import Optimizer
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from .. import SGDF
+from ..bench.published import column
 
 SYMBOLS = ("×", "+", "−", "÷", "√", "other")
 """The paper's units; ``other`` is what it does not count: comparisons and general powers."""
@@ -109,9 +110,15 @@ def _units(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[str
     return [*_UNITS[name], *(["×"] if abs(factor) != 1 else [])]
 
 
-PUBLISHED = {"SGD": (2,), "SGDM": (4,), "Adam": (16, 14), "SGDF": (22, 20)}
-PUBLISHED_DECAY = {"none": 0, "coupled": 2, "decoupled": 1}
-"""What a kind of weight decay adds to each of them."""
+def published_operations(optimizer: str, decay: str) -> tuple[int, ...]:
+    """Return the paper's count as it is written, and where there is one the simplified one."""
+    printed = {
+        name: column("tab:optimizer_flops", name).values
+        for name in ("As written", "Simplified", "Coupled decay adds", "Decoupled decay adds")
+    }
+    added = printed.get(f"{decay.capitalize()} decay adds", {}).get(optimizer, (0,))[0]
+    counts = (printed[form].get(optimizer) for form in ("As written", "Simplified"))
+    return tuple(int(count[0] + added) for count in counts if count)
 
 
 def operation_table() -> list[Row]:
@@ -132,7 +139,7 @@ def operation_table() -> list[Row]:
             optimizer=name,
             decay=decay,
             counted=count_operations(partial(build, foreach=False, **options)),
-            published=tuple(total + PUBLISHED_DECAY[decay] for total in PUBLISHED[name]),
+            published=published_operations(name, decay),
         )
         for name, build in optimizers.items()
         for decay, options in decays.items()

@@ -12,10 +12,10 @@ import tomli_w
 
 import sgdf
 
+from ..published import Published
 from .cells import OVERALL, Table
 from .data import Findings, Setting
 from .figures import Plot, plots
-from .published import Published
 from .tables import tables, verdicts
 from .targets import Target
 

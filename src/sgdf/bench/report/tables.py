@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
+from ..published import Published
 from ..store import State
 from .cells import NOTHING, OVERALL, Cell, Table, figure, interval, number, scale_of
 from .data import Findings, Problem, RunRecord, Setting
-from .published import Published, beside
 from .statistics import Comparison, compare
 from .targets import Target, profiles, share_within
 
@@ -261,6 +261,17 @@ def _profile(targets: list[Target]) -> Table:
             for name in (ratios if len(ratios) > 1 else ())
         ),
     )
+
+
+def beside(problem: Problem, columns: tuple[Published, ...]) -> Iterator[Published]:
+    """Yield the columns on the same task and metric, those that fit its options best."""
+    same = [
+        column
+        for column in columns
+        if column.task.get("name") == problem.task["name"] and column.metric == problem.metric
+    ]
+    fit = {id(c): sum(problem.task.get(key) == v for key, v in c.task.items()) for c in same}
+    yield from (column for column in same if fit[id(column)] == max(fit.values()))
 
 
 def _beside_the_paper(problem: Problem, column: Published, name: str) -> Table:

@@ -9,12 +9,12 @@ from typing import Any
 
 from .. import files
 from ..objects import SpecError
+from ..published import Published, published
 from ..store import Store
 from . import formats
 from .contents import Contents, contents
 from .data import SPLITS, Findings, gather
 from .page import page
-from .published import Published, published
 from .targets import Target
 
 

@@ -1,15 +1,13 @@
-"""The results printed in the paper, and which of them stand beside those of a problem here."""
+"""The results printed in the paper: published.toml as objects."""
 
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from typing import Any
-
-from .data import Problem
 
 
 @dataclass(frozen=True)
@@ -69,15 +67,10 @@ def published() -> tuple[Published, ...]:
     )
 
 
-def beside(problem: Problem, columns: tuple[Published, ...]) -> Iterator[Published]:
-    """Yield the columns on the same task and metric, those that fit its options best."""
-    same = [
-        column
-        for column in columns
-        if column.task.get("name") == problem.task["name"] and column.metric == problem.metric
-    ]
-    fit = {id(c): sum(problem.task.get(key) == v for key, v in c.task.items()) for c in same}
-    yield from (column for column in same if fit[id(column)] == max(fit.values()))
+def column(label: str, name: str) -> Published:
+    """Return one column of one table."""
+    (found,) = (one for one in published() if (one.label, one.name) == (label, name))
+    return found
 
 
 def _column(entry: Mapping[str, Any], optimizers: Mapping[str, str]) -> Published:
