@@ -485,7 +485,7 @@ def test_csv_has_the_numbers_behind_a_cell():
 def test_every_form_is_written(written):
     _, folder = written
     names = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*.*"))
-    figures = ["curves-0-seconds", "curves-0-step", "curves-1-seconds", "curves-1-step",
+    figures = ["curves-seconds-0", "curves-steps-0", "curves-seconds-1", "curves-steps-1",
                "profile", "rates-0", "rates-1"]  # fmt: skip
     tables = ["comparisons-0", "comparisons-1", "profile", "results-0", "results-1",
               "settings-0", "settings-1", "target-0", "target-1", "trouble"]  # fmt: skip

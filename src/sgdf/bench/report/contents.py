@@ -15,7 +15,8 @@ import sgdf
 from ..published import Published
 from .cells import OVERALL, Table
 from .data import Findings, Setting
-from .figures import Plot, plots
+from .drawing import Plot
+from .figures import plots
 from .tables import tables, verdicts
 from .targets import Target
 

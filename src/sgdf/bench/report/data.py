@@ -125,6 +125,12 @@ class Setting:
         return statistics.median(found) if found else None
 
     @property
+    def rate(self) -> float | None:
+        """Its learning rate, if it has one that is a number."""
+        rate = self.table["optimizer"].get("lr")
+        return float(rate) if type(rate) in (int, float) else None
+
+    @property
     def milliseconds(self) -> float | None:
         """The time of a step with its forward and backward pass."""
         return self.median(lambda result: 1e3 * result["seconds"]["step"] / result["step"])

@@ -15,14 +15,14 @@ from importlib import resources
 
 from .cells import Cell, Table
 from .contents import Contents, Detail
-from .figures import Plot, mark_of
+from .drawing import Plot, mark_of
 from .formats import one_line
 from .palette import Look, looks
 
 FILTERED_FROM = 5
 """A table of fewer rows needs no filter."""
 _COORDINATES = re.compile(r' d="[^"]*"')
-_LONG = re.compile(r"(\.\d)\d+")
+_LONG = re.compile(r"(\.\d)\d+|\bL ")  # a second pair of numbers is a line anyway
 _GROUP = re.compile(r'<g id="(of-[0-9a-f]*)?[^"]*"')
 
 
@@ -174,7 +174,9 @@ def _inline(svg: str) -> str:
     drawing = svg[svg.index("<svg") :]
     drawing = re.sub(r"<metadata>.*?</metadata>", "", drawing, flags=re.DOTALL)
     drawing = re.sub(r' (width|height)="[\d.]+pt"', "", drawing, count=2)
-    drawing = _COORDINATES.sub(lambda found: _LONG.sub(r"\1", found[0]), drawing)
+    drawing = _COORDINATES.sub(
+        lambda found: _LONG.sub(lambda long: long[1] or "", found[0]), drawing
+    )
     drawing = _GROUP.sub(lambda g: f'<g class="{g[1]}"' if g[1] else "<g", drawing)
     return drawing.replace("#000000", "currentColor").replace("\n", " ")
 

@@ -35,7 +35,7 @@ def tables(
             yield _to_target(by_problem[problem.name], index)
         if len(problem.settings) > len(problem.headline):
             yield _all_settings(problem, index)
-    shares = _profile(list(targets))
+    shares = _profile(targets)
     if shares.rows:
         yield shares
     trouble = _trouble(findings)
@@ -94,7 +94,7 @@ def _results(problem: Problem, index: int) -> Table:
         rows.append(
             (
                 _named(setting),
-                _rate(setting),
+                number(setting.rate),
                 *figures,
                 figure(setting.sample("train", "loss")),
                 _seeds(setting),
@@ -235,7 +235,7 @@ def _to_target(target: Target, index: int) -> Table:
     )
 
 
-def _profile(targets: list[Target]) -> Table:
+def _profile(targets: Sequence[Target]) -> Table:
     ratios = profiles(targets)
     shares = {factor: share_within(ratios, factor) for factor in FACTORS}
     return Table(
@@ -363,11 +363,6 @@ def _what_happened(run: RunRecord) -> str:
 
 def _named(setting: Setting) -> Cell:
     return Cell(setting.name, key=setting.key, optimizer=setting.optimizer)
-
-
-def _rate(setting: Setting) -> Cell:
-    rate = setting.table["optimizer"].get("lr")
-    return number(rate) if isinstance(rate, int | float) else Cell(NOTHING)
 
 
 def _seeds(setting: Setting) -> Cell:

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from .data import Problem, RunRecord, Setting
+from .data import Problem, Row, RunRecord, Setting
 
 
 @dataclass(frozen=True)
@@ -37,11 +37,11 @@ class Target:
 
     def hit(self, run: RunRecord) -> Hit | None:
         """Return when a run reached the target first, or None if it never did."""
+        split, metric, largest = self.problem.judged_on, self.problem.metric, self.problem.largest
         for row in run.epochs:
-            value = row.get(self.problem.judged_on, {}).get(self.problem.metric, math.nan)
-            if value >= self.value if self.problem.largest else value <= self.value:
-                seconds = row["seconds"]["step"] + row["seconds"]["data"]
-                return Hit(row["step"], row["epoch"], seconds)
+            value = row.get(split, {}).get(metric, math.nan)
+            if value >= self.value if largest else value <= self.value:
+                return Hit(row["step"], row["epoch"], training_seconds(row))
         return None
 
     def typical(self, setting: Setting) -> Hit | None:
@@ -67,7 +67,12 @@ class Hit:
     seconds: float
 
 
-def profiles(targets: list[Target]) -> dict[str, list[float]]:
+def training_seconds(row: Row) -> float:
+    """Return how long a run had trained by then, without its evaluations."""
+    return float(row["seconds"]["step"] + row["seconds"]["data"])
+
+
+def profiles(targets: Sequence[Target]) -> dict[str, list[float]]:
     """Return for each optimizer its ratios to the best, one for each instance, in order.
 
     Instances on which nobody reached the target are left out. Where an optimizer has several
