@@ -16,11 +16,11 @@ from made_runs import begin, make_run, result_of, rows_of, table_of
 from sgdf.bench.objects import SpecError
 from sgdf.bench.published import Published, published
 from sgdf.bench.report import formats
+from sgdf.bench.report.beside import fitting
 from sgdf.bench.report.cells import Cell, Table, figure, interval, number
 from sgdf.bench.report.data import gather
 from sgdf.bench.report.palette import HUES, looks
 from sgdf.bench.report.statistics import Sample, compare, holm, p_value
-from sgdf.bench.report.tables import beside
 from sgdf.bench.report.tables import verdicts as verdicts_in_words
 from sgdf.bench.report.targets import Target, profiles, share_within
 from sgdf.bench.report.write import Report
@@ -236,6 +236,96 @@ def test_the_headline_does_not_look_at_the_test_data(tmp_path):
     assert [setting.name for setting in problem.headline] == ["sgd lr=0.1"]
 
 
+def test_what_has_no_result_yet_is_no_headline(tmp_path):
+    make_run(tmp_path, [0.9], lr=0.1, seed=0)
+    make_run(tmp_path, [0.1], lr=0.1, seed=1, diverged=3)
+    for seed in (0, 1):
+        begin(tmp_path, table_of(lr=0.2, seed=seed))
+        make_run(tmp_path, [0.5], lr=0.3, seed=seed, optimizer="adam")
+    make_run(tmp_path, [0.9], lr=0.4, seed=0, optimizer="adam")
+    begin(tmp_path, table_of(lr=0.4, seed=1, optimizer="adam"))  # one seed that was lucky
+    (problem,) = gather(Store(tmp_path).folders()).problems
+    assert {setting.name for setting in problem.headline} == {"sgd lr=0.1", "adam lr=0.3"}
+
+
+def test_of_equals_the_lower_loss_is_chosen(tmp_path):
+    for lr, loss in ((0.1, 0.5), (1.0, 0.4), (10.0, 0.6)):
+        folder = begin(tmp_path, table_of(lr=lr))
+        rows = rows_of([0.9 + 1e-15 * lr])
+        rows[0]["validation"]["loss"] = loss
+        folder.finish(State.FINISHED, result_of(rows), rows)
+    (problem,) = gather(Store(tmp_path).folders()).problems
+    assert [setting.name for setting in problem.headline] == ["sgd lr=1.0"]
+
+
+def test_a_failed_run_is_a_lost_one(tmp_path):
+    make_run(tmp_path, [0.99], lr=1.0, seed=0)
+    begin(tmp_path, table_of(lr=1.0, seed=1)).fail("no")
+    for seed in (0, 1):
+        make_run(tmp_path, [0.9], lr=0.1, seed=seed)
+    (problem,) = gather(Store(tmp_path).folders()).problems
+    assert [setting.name for setting in problem.headline] == ["sgd lr=0.1"]
+
+
+def test_accuracies_that_come_in_per_cent_stay_so(tmp_path):
+    make_run(tmp_path, [97.5])
+    report = Report.of([tmp_path], {"": 90.0})
+    texts = [cell.text for cell in report.contents.tables[0].rows[0]]
+    assert "97.50 (one seed)" in texts
+
+
+def test_step_times_are_medians(tmp_path):
+    for seed, seconds in enumerate((1.0, 2.0, 9.0)):
+        folder = begin(tmp_path, table_of(seed=seed))
+        rows = rows_of([0.5], steps=100, seconds=seconds)
+        folder.finish(State.FINISHED, result_of(rows), rows)
+    (problem,) = gather(Store(tmp_path).folders()).problems
+    assert problem.settings[0].milliseconds == 20.0
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("metrics.jsonl", b"1\n"),
+        ("metrics.jsonl", b'{"kind": "epoch"}\n'),
+        ("metrics.jsonl", b'{"kind": "epoch", "epoch": 1, "step": 1, "seconds": 3}\n'),
+        ("metrics.jsonl", b'{"kind": "epoch", "epoch": 1, "step": 1, "seconds": {}, "test": 1}\n'),
+        ("metrics.jsonl", b"\xff\x00"),
+        ("environment.json", b'["x"]'),
+        ("environment.json", b"{}"),
+        ("result.json", b"[]"),
+        ("failure.json", b'{"error": null}'),
+    ],
+)
+def test_a_damaged_run_is_listed_and_counts_for_nothing(tmp_path, name, content):
+    folders = [make_run(tmp_path / "store", [0.5], seed=seed) for seed in (0, 1)]
+    open_run = begin(tmp_path / "store", table_of(seed=2))
+    for folder in (folders[0], open_run):
+        (folder.path / name).write_bytes(content)
+    report = Report.of([tmp_path / "store"])
+    report.write(tmp_path / "report")
+    finished = 1 if name in ("metrics.jsonl", "result.json") else 2
+    assert f"{finished} of 3 runs finished" in report.contents.summary[0]
+    (target,) = [table for table in report.contents.tables if table.name == "target-0"]
+    lost = name == "failure.json"
+    assert target.rows[0][1].text == f"{finished} of {finished + lost}"
+
+
+def test_an_earlier_report_leaves_nothing_behind(tmp_path):
+    make_run(tmp_path / "store", [0.5])
+    failed = begin(tmp_path / "store", table_of(seed=1))
+    failed.fail("no")
+    place = tmp_path / "report"
+    Report.of([tmp_path / "store"]).write(place)
+    assert (place / "tables/trouble.csv").exists()
+    (place / "tables/mine.csv").write_text("mine")
+    failed.forgive()
+    failed.finish(State.FINISHED, result_of(rows_of([0.6])), rows_of([0.6]))
+    Report.of([tmp_path / "store"]).write(place)
+    assert not (place / "tables/trouble.csv").exists()
+    assert (place / "tables/mine.csv").exists()
+
+
 def test_a_lost_run_outweighs_a_better_mean(tmp_path):
     make_run(tmp_path, [0.99], lr=1.0, seed=0)
     make_run(tmp_path, [0.1], lr=1.0, seed=1, diverged=3)
@@ -306,6 +396,7 @@ def test_trouble_is_listed(written):
         "waiting": "2 of 4 epochs",
     }
     assert "36 of 39 runs finished" in report.contents.summary[0]
+    assert "RuntimeError" in (written[1] / "tables/trouble.csv").read_text()
 
 
 def test_a_folder_without_a_spec_is_listed(tmp_path):
@@ -378,12 +469,155 @@ def test_profiles(tmp_path):
     }.items():
         for seed, curve in enumerate(curves):
             make_run(tmp_path, curve, optimizer=optimizer, seed=seed)
-    make_run(tmp_path, [0.1], seed=7)  # nobody reaches it there
+        make_run(tmp_path, [0.1], optimizer=optimizer, seed=7)  # where nobody reaches it
+    make_run(tmp_path, [0.9], seed=8)  # which the others do not have
+    begin(tmp_path, table_of(optimizer="adam", seed=8))
     (problem,) = gather(Store(tmp_path).folders()).problems
     ratios = profiles([Target.of(problem, 0.9)])
     assert ratios == {"adam": [2.0, math.inf], "sgd": [1.0, 1.0], "sgdf": [1.0, 4.0]}
     assert share_within(ratios, 1.0) == {"adam": 0.0, "sgd": 1.0, "sgdf": 0.5}
     assert share_within(ratios, 4.0) == {"adam": 0.5, "sgd": 1.0, "sgdf": 1.0}
+
+
+def test_profiles_are_over_what_all_have(tmp_path):
+    for task, optimizers in (("points", ("sgd", "adam", "own")), ("lines", ("sgd", "adam"))):
+        for optimizer in optimizers:
+            make_run(tmp_path, [0.9], optimizer=optimizer, task=task)
+    make_run(tmp_path, [0.9], lr=0.5, task="paper", protocol="paper")
+    make_run(tmp_path, [0.9], lr=0.1, task="paper", protocol="paper")  # nobody may choose
+    targets = [Target.of(p, 0.9) for p in gather(Store(tmp_path).folders()).problems]
+    assert profiles(targets) == {"adam": [1.0, 1.0], "sgd": [1.0, 1.0]}
+
+
+def test_a_lost_run_misses_the_target_and_an_unfinished_one_does_not_count(tmp_path):
+    make_run(tmp_path, [0.9], seed=0)
+    make_run(tmp_path, [0.9], seed=1)
+    begin(tmp_path, table_of(seed=2)).append(rows_of([0.9]))
+    make_run(tmp_path, [0.9], seed=3, diverged=10)
+    begin(tmp_path, table_of(seed=4)).fail("no")
+    (problem,) = gather(Store(tmp_path).folders()).problems
+    target = Target.of(problem, 0.9)
+    hits = target.hits(problem.settings[0])
+    assert [hit is not None for hit in hits].count(True) == 2
+    assert len(hits) == 4
+
+
+def test_the_default_target_of_a_loss(tmp_path):
+    for optimizer, level in (("sgd", 0.1), ("adam", 0.2), ("sgdf", 0.3), ("own", 0.4)):
+        make_run(tmp_path, [level], optimizer=optimizer, metric="error", largest=False)
+    (problem,) = gather(Store(tmp_path).folders()).problems
+    assert Target.of(problem, None).value == 0.3
+
+
+def test_a_target_in_per_cent_is_refused(store):
+    with pytest.raises(
+        SpecError, match=r"target = 90: accuracy on lines is at most 1; 0\.9 is 90 %"
+    ):
+        Report.of([store], {"": 90.0})
+
+
+# What is drawn
+
+
+def drawn(figure_):
+    """Return the points of each line by its name in the legend, panel by panel."""
+    (legend,) = figure_.legends
+    names = [text.get_text() for text in legend.get_texts()]
+    return [
+        {name: line.get_xydata() for name, line in zip(names, panel.get_lines(), strict=False)}
+        for panel in figure_.axes
+    ]
+
+
+def plot_of(report, name):
+    (plot,) = [plot for plot in report.contents.plots if plot.name == name]
+    return plot.figure
+
+
+def bands(panel):
+    """Return the vertices of each shaded band."""
+    return [collection.get_paths()[0].vertices for collection in panel.collections]
+
+
+def test_curves_are_means_with_bands(tmp_path):
+    for seed, top in enumerate((0.6, 0.9)):
+        make_run(tmp_path, [0.3, top], seed=seed)
+    make_run(tmp_path, [0.1], seed=2, diverged=7)  # in no mean
+    make_run(tmp_path, [0.3, 0.4], optimizer="adam")
+    report = Report.of([tmp_path])
+    steps = plot_of(report, "curves-steps-0")
+    titles = [panel.get_title() for panel in steps.axes]
+    assert titles == [
+        "validation accuracy", "test accuracy", "training loss", "validation loss", "test loss"
+    ]  # fmt: skip
+    np.testing.assert_allclose(drawn(steps)[1]["sgd"], [[10, 30.0], [20, 75.0]])
+    np.testing.assert_allclose(drawn(steps)[2]["sgd"], [[10, 1 / 2], [20, 1 / 3]])
+    vertices = bands(steps.axes[1])[list(drawn(steps)[1]).index("sgd")]
+    at_the_end = vertices[np.isclose(vertices[:, 0], 20.0), 1]
+    assert (at_the_end.min(), at_the_end.max()) == pytest.approx((60.0, 90.0))
+    seconds = plot_of(report, "curves-seconds-0")
+    titles = [panel.get_title() for panel in seconds.axes]
+    assert titles == ["validation accuracy", "test accuracy", "training loss"]
+    xs = drawn(seconds)[0]["sgd"][:, 0]
+    np.testing.assert_allclose(xs, [0.5, 1.0])
+
+
+def test_time_includes_data_and_not_evaluation(tmp_path):
+    folder = begin(tmp_path, table_of())
+    rows = rows_of([0.5])
+    rows[0]["seconds"] = {"step": 1.0, "data": 0.25, "evaluation": 100.0}
+    folder.finish(State.FINISHED, result_of(rows), rows)
+    report = Report.of([tmp_path], {"": 0.5})
+    assert drawn(plot_of(report, "curves-seconds-0"))[0]["sgd"][0, 0] == 1.25
+    assert Target.of(report.findings.problems[0], 0.5).hit(report.findings.runs[0]).seconds == 1.25
+
+
+def test_the_plot_of_learning_rates(tmp_path):
+    for lr, seed in itertools.product((0.1, 1.0), (0, 1)):
+        make_run(tmp_path, [lr / 2 + 0.1 * seed], lr=lr, seed=seed)
+    make_run(tmp_path, [0.5], lr=10.0, seed=0)
+    begin(tmp_path, table_of(lr=10.0, seed=1)).fail("no")
+    make_run(tmp_path, [0.1], lr=100.0, diverged=3)
+    figure_ = plot_of(Report.of([tmp_path]), "rates-0")
+    (panel,) = figure_.axes
+    line, crosses = panel.get_lines()
+    np.testing.assert_allclose(line.get_xydata(), [[0.1, 10.0], [1.0, 55.0], [10.0, 50.0]])
+    assert list(crosses.get_xdata()) == [10.0, 100.0]
+    assert panel.get_xscale() == "log"
+    (vertices,) = bands(panel)
+    ends = vertices[np.isclose(vertices[:, 0], 1.0), 1]
+    assert (ends.min(), ends.max()) == pytest.approx((50.0, 60.0))
+    assert [text.get_text() for text in figure_.legends[0].get_texts()] == ["sgd"]
+
+
+def test_the_plot_of_profiles(tmp_path):
+    for optimizer, curves in {
+        "sgd": ([0.9] * 2, [0.9] * 2),
+        "adam": ([0.1, 0.9], [0.1, 0.1]),
+    }.items():
+        for seed, curve in enumerate(curves):
+            make_run(tmp_path, curve, optimizer=optimizer, seed=seed)
+    figure_ = plot_of(Report.of([tmp_path], {"": 0.9}), "profile")
+    lines = drawn(figure_)[0]
+    np.testing.assert_allclose(lines["adam"], [[1.0, 0.0], [2.0, 0.5], [2.2, 0.5]])
+    np.testing.assert_allclose(lines["sgd"], [[1.0, 0.0], [1.0, 0.5], [1.0, 1.0], [2.2, 1.0]])
+
+
+def test_what_is_long_is_thinned_from_end_to_end(tmp_path):
+    make_run(tmp_path, [0.001 * i for i in range(500)], epochs=500)
+    points = drawn(plot_of(Report.of([tmp_path]), "curves-steps-0"))[0]["sgd"]
+    assert len(points) == 64
+    assert (points[0, 0], points[-1, 0]) == (10, 5000)
+
+
+def test_too_many_settings_are_neither_drawn_nor_compared(tmp_path):
+    for lr, seed in itertools.product(range(1, 32), (0, 1)):
+        make_run(tmp_path, [0.5 + 0.01 * seed], lr=float(lr), seed=seed, protocol="paper")
+    report = Report.of([tmp_path])
+    assert {plot.name for plot in report.contents.plots} == {"rates-0"}
+    assert not any(table.name.startswith("comparisons") for table in report.contents.tables)
+    (line,) = report.contents.verdicts["points"]
+    assert "more than 30 settings" in line
 
 
 # Published results
@@ -392,7 +626,7 @@ def test_profiles(tmp_path):
 def column(**changes):
     known = {
         "label": "tab:x", "name": "Points", "about": "Something", "metric": "accuracy",
-        "unit": "%", "larger_is_better": True, "seeds": (0, 1, 2),
+        "unit": "%", "seeds": (0, 1, 2), "runs": 3,
         "task": {"name": "points"}, "train": {"epochs": 200, "batch_size": 64}, "note": "",
         "values": {"SGD": (91.5, 0.2), "ADAM": (90.0,)},
         "optimizers": {"SGD": "sgd", "ADAM": "adam"}, "quoted": {"ADAM": "Somebody"},
@@ -420,16 +654,16 @@ def test_a_run_at_full_size_is_not_called_reduced(tmp_path):
     make_run(tmp_path, [0.8], epochs=200)
     report = Report.of([tmp_path], beside=(column(),))
     (table,) = [t for t in report.contents.tables if t.name.startswith("paper-")]
-    assert table.rows[0][-1].text == "as in the paper"
+    assert table.rows[0][-1].text == "of the paper's size"
 
 
 def test_the_column_that_fits_best_is_taken(tmp_path):
     make_run(tmp_path, [0.8], task={"name": "points", "network": "vgg11"})
     (problem,) = gather(Store(tmp_path).folders()).problems
     columns = [column(name=n, task={"name": "points", "network": n}) for n in ("vgg11", "resnet")]
-    assert [found.name for found in beside(problem, tuple(columns))] == ["vgg11"]
-    loss = column(metric="loss")
-    assert list(beside(problem, (loss,))) == []
+    assert [found.name for found in fitting(problem, tuple(columns))] == ["vgg11"]
+    assert fitting(problem, (column(metric="loss"),))
+    assert fitting(problem, (column(metric="perplexity"),)) == []
 
 
 def test_all_of_the_papers_columns_load():
@@ -464,6 +698,7 @@ def test_text_is_text_in_markdown_latex_and_csv(name):
     assert not re.search(r"(?<!\\)<", formats.markdown(table))
     latex = formats.latex(table)
     assert latex.count(r"\\" + "\n") == 2
+    assert not re.search(r"\\\\\s*\[", latex)
     assert len(re.findall(r"(?<!\\)[&]", latex)) == 2
     assert not re.search(r"(?<!\\)[%#_]", latex.replace("tab:t", ""))
     assert r"\input" not in latex
@@ -564,6 +799,14 @@ def test_hues_can_be_told_apart_by_everybody(vision):
         assert distance > 10, (vision, one, other, distance)
 
 
+def test_settings_and_commands_are_in_the_markdown(written):
+    _, folder = written
+    text = (folder / "report.md").read_text()
+    assert 'name = "sgdf"' in text
+    assert text.count("/spec.toml --out again") == 39
+    assert "39 runs: date 2026-11-16" in text
+
+
 # The commands
 
 
@@ -606,3 +849,11 @@ def test_wrong_input_is_explained(store, tmp_path, arguments, message):
     assert result.exit_code == 2
     assert message in re.sub(r"[\s│]+", " ", result.output)
     assert "Traceback" not in result.output
+
+
+def test_a_metric_that_looks_like_markup_does_not_break_the_terminal(tmp_path):
+    make_run(tmp_path, [0.5], metric="[/b]", optimizer="[red]")
+    result = invoke("report", tmp_path)
+    assert result.exit_code == 0, result.output
+    assert "[/b]" in result.output
+    assert "[red]" in result.output

@@ -20,8 +20,8 @@ class Published:
         about: what the table shows.
         metric: what the numbers are.
         unit: theirs.
-        larger_is_better: whether more of it is better.
         seeds: those of each number, where they are given.
+        runs: how many there were of each, where that is known.
         task: what the ``[task]`` of such a run would hold.
         train: its settings at full size, as far as they are given.
         note: what else one should know.
@@ -35,8 +35,8 @@ class Published:
     about: str
     metric: str
     unit: str
-    larger_is_better: bool
     seeds: tuple[int, ...]
+    runs: int | None
     task: Mapping[str, Any]
     train: Mapping[str, Any]
     note: str
@@ -81,8 +81,8 @@ def _column(entry: Mapping[str, Any], optimizers: Mapping[str, str]) -> Publishe
         about=entry["about"],
         metric=entry["metric"],
         unit=entry["unit"],
-        larger_is_better=entry["larger_is_better"],
         seeds=tuple(entry["seeds"]),
+        runs=entry.get("runs") or len(entry["seeds"]) or None,
         task=entry.get("task", {}),
         train=entry["train"],
         note=entry.get("note", ""),

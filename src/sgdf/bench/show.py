@@ -142,7 +142,7 @@ def results_in_brief(report: Contents) -> Iterable[Any]:
             shown.title, shown.title_justify = escape(one_line(table.section)), "left"
             for i in kept:
                 justify: JustifyMethod = "left" if table.rows[0][i].order is None else "right"
-                shown.add_column(table.columns[i], justify=justify)
+                shown.add_column(escape(one_line(table.columns[i])), justify=justify)
             for row in table.rows:
                 shown.add_row(*(escape(one_line(row[i].text)) for i in kept))
             yield shown
@@ -150,7 +150,7 @@ def results_in_brief(report: Contents) -> Iterable[Any]:
 
 
 # An interval takes more room than a terminal has.
-_LEFT_OUT = ("95 % interval", "training loss", "state (bytes per parameter)")
+_LEFT_OUT = ("95 % interval", "training loss there", "state (bytes per parameter)")
 
 
 def task_table() -> Table:

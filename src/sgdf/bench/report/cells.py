@@ -97,11 +97,6 @@ def interval(sample: Sample, scale: float = 1.0) -> Cell:
     return Cell(text, low, {"low": low, "high": high})
 
 
-def scale_of(metric: str) -> tuple[float, str]:
-    """Return what a metric is multiplied by when shown, and its unit: accuracies are per cent."""
-    return (100.0, " (%)") if "accuracy" in metric else (1.0, "")
-
-
 def _decimals(value: float, sd: float | None) -> str:
     """Write a value with the decimals that two digits of its spread have."""
     if not math.isfinite(value):

@@ -47,6 +47,12 @@ class Contents:
     details: tuple[Detail, ...]
     environments: tuple[tuple[Mapping[str, str], tuple[str, ...]], ...]
 
+    def parts(self, section: str) -> list[Table | Plot]:
+        """Return what is in a section: what came out, then the plots, then all else."""
+        own = [table for table in self.tables if table.section == section]
+        drawn = [plot for plot in self.plots if plot.section == section]
+        return [*own[:1], *drawn, *own[1:]]
+
 
 def contents(
     title: str,
@@ -81,19 +87,19 @@ def _summary(findings: Findings) -> tuple[str, ...]:
     runs = findings.runs
     finished = sum(run.chosen is not None for run in runs)
     lines = [
-        f"{_count(len(findings.optimizers), 'optimizer')} on "
-        f"{_count(len(findings.problems), 'problem')}: {finished} of {_count(len(runs), 'run')} "
+        f"{count(len(findings.optimizers), 'optimizer')} on "
+        f"{count(len(findings.problems), 'problem')}: {finished} of {count(len(runs), 'run')} "
         "finished."
     ]
     if finished < len(runs) or findings.unreadable:
         lines.append('What became of the others is under "Runs that are not in the figures".')
-    most = max((len(s.finished) for p in findings.problems for s in p.settings), default=0)
-    if most == 1:
+    if max((problem.most_seeds for problem in findings.problems), default=0) == 1:
         lines.append("Every setting has one seed: no figure here has a spread.")
     return tuple(lines)
 
 
-def _count(number: int, thing: str) -> str:
+def count(number: int, thing: str) -> str:
+    """Return how many things there are, in words."""
     return f"{number:,} {thing}{'' if number == 1 else 's'}"
 
 

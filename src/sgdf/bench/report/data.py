@@ -46,13 +46,15 @@ class RunRecord:
         if table is None:
             return None
         state = folder.state()
+        rows = folder.rows() if state is not State.DAMAGED else []
+        environments = [entry for entry in folder.environments() if isinstance(entry, dict)]
         return cls(
             folder=folder.path,
             table=table,
             state=state,
             result=folder.result() if state.over else None,
-            epochs=[row for row in folder.rows() if row["kind"] == "epoch"],
-            environment=(folder.environments() or [{}])[-1],
+            epochs=[row for row in rows if _is_epoch(row)],
+            environment=(environments or [{}])[-1],
             failure=folder.failure() or "",
         )
 
@@ -65,6 +67,11 @@ class RunRecord:
     def seed(self) -> int:
         """Its seed."""
         return int(self.table["seed"])
+
+    @property
+    def lost(self) -> bool:
+        """Whether it came to an end, but not to its own."""
+        return self.state in (State.DIVERGED, State.FAILED)
 
     @property
     def chosen(self) -> Row | None:
@@ -160,11 +167,6 @@ class Problem:
         return task
 
     @property
-    def epochs(self) -> int:
-        """How long a run is."""
-        return int(self.settings[0].table["train"]["epochs"])
-
-    @property
     def protocol(self) -> str:
         """``"validation"`` or ``"paper"``."""
         return str(self.settings[0].table["protocol"])
@@ -195,8 +197,9 @@ class Problem:
     def headline(self) -> tuple[Setting, ...]:
         """The best setting of each optimizer by the mean on validation data, the best first.
 
-        Where a run was lost (it diverged or failed) the setting comes after those where none
-        was. Under the paper's protocol there is nothing to choose by: all settings are here.
+        Settings where runs were lost come after those where none was, and those that are not
+        done yet after both: a mean over fewer seeds is not to win by luck. Under the paper's
+        protocol there is nothing to choose by: all settings are here.
         """
         if self.protocol != "validation":
             return self.settings
@@ -207,17 +210,39 @@ class Problem:
                 best[setting.optimizer] = setting
         return tuple(sorted(best.values(), key=self._rank, reverse=True))
 
-    def _rank(self, setting: Setting) -> tuple[float, float, float]:
+    def _rank(self, setting: Setting) -> tuple[float, ...]:
         """Return what the best setting has most of."""
-        lost = sum(run.state in (State.DIVERGED, State.FAILED) for run in setting.runs)
+        lost = sum(run.lost for run in setting.runs)
+        unfinished = len(setting.runs) - lost - len(setting.finished)
         mean = setting.sample("validation", self.metric).mean
         loss = setting.sample("validation", "loss").mean
         score = mean if self.largest else -mean
         return (
+            len(setting.finished) > 0,
+            -unfinished,
             -lost,
-            -math.inf if math.isnan(score) else round(score, 12),
+            -math.inf if math.isnan(score) else round(score, 12),  # equal but for rounding
             -math.inf if math.isnan(loss) else -loss,
         )
+
+    @cached_property
+    def most_seeds(self) -> int:
+        """How many finished runs the figures of a setting rest on at most."""
+        return max((len(setting.finished) for setting in self.settings), default=0)
+
+    @cached_property
+    def units(self) -> dict[str, tuple[float, str]]:
+        """What each metric is multiplied by when shown, and its unit.
+
+        Accuracies are shown in per cent, unless they come as such.
+        """
+        rows = [row for run in self.runs for row in (*run.epochs[-1:], *filter(None, [run.chosen]))]
+        units = {}
+        for metric in self.metrics:
+            values = [row[s][metric] for row in rows for s in SPLITS if metric in row.get(s, {})]
+            is_share = "accuracy" in metric and not any(value > 1.0 for value in values)
+            units[metric] = (100.0, " (%)") if is_share else (1.0, "")
+        return units
 
     def _of_a_result(self, key: str, default: Any) -> Any:
         results = (run.result for run in self.runs if run.result)
@@ -263,6 +288,19 @@ def gather(folders: Iterable[RunFolder]) -> Findings:
         for _, group in itertools.groupby(sorted(runs.values(), key=_problem_of), key=_problem_of)
     ]
     return Findings(tuple(problems), tuple(unreadable))
+
+
+def _is_epoch(row: Any) -> bool:
+    """Return whether this is a whole row of an epoch: the file may be anything."""
+    return (
+        isinstance(row, dict)
+        and row.get("kind") == "epoch"
+        and isinstance(row.get("epoch"), int)
+        and isinstance(row.get("step"), int)
+        and isinstance(row.get("seconds"), dict)
+        and {"step", "data"} <= row["seconds"].keys()
+        and all(isinstance(row.get(split, {}), dict) for split in SPLITS)
+    )
 
 
 def _problem_of(run: RunRecord) -> str:

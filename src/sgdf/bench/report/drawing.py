@@ -19,9 +19,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from matplotlib.ticker import NullFormatter, PercentFormatter
+from matplotlib.ticker import NullFormatter
 
-from .cells import scale_of
 from .formats import one_line
 
 STYLE: dict[Any, Any] = {
@@ -149,12 +148,6 @@ def band(panel: Axes, x: Any, low: Any, high: Any, color: str) -> Any:
     return panel.fill_between(x, low, high, color=color, alpha=0.18, linewidth=0)
 
 
-def unit(panel: Axes, metric: str) -> None:
-    """Give an axis the unit of its metric."""
-    if scale_of(metric)[1]:
-        panel.yaxis.set_major_formatter(PercentFormatter(100.0))
-
-
 def logarithmic(axis: Any) -> None:
     """Make an axis logarithmic, its numbers written without formulas."""
     axis._set_axes_scale("log")
@@ -162,7 +155,7 @@ def logarithmic(axis: Any) -> None:
     axis.set_minor_formatter(NullFormatter())
 
 
-def reveal(panel: Axes, metric: str, largest: bool) -> None:
+def reveal(panel: Axes, largest: bool) -> None:
     """Give the later part of a course the room that it needs.
 
     What grows leaves out its first fifth if the rest takes less than half of the picture. What

@@ -10,11 +10,12 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
-from ..store import State
-from .cells import OVERALL, scale_of
+from ..labels import Table, settings_label
+from .cells import OVERALL
 from .data import SPLITS, Findings, Problem, Row, Setting
-from .drawing import Plot, Sheet, band, drawing, logarithmic, mark, reveal, unit
+from .drawing import Plot, Sheet, band, drawing, logarithmic, mark, reveal
 from .palette import Look, looks
+from .tables import MOST_COMPARED
 from .targets import Target, profiles, training_seconds
 
 Curve = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
@@ -46,10 +47,10 @@ def plots(findings: Findings, targets: Sequence[Target]) -> list[Plot]:
     ]
 
 
-_BANDS = "Means over the seeds; bands reach from the least to the most."
+_BANDS = "Means over the finished runs; bands reach from the least to the most."
 _RATES = (
     "The metric that settings are chosen by: mean over the seeds, with a band from the least to "
-    "the most. A cross at the edge: a run diverged there."
+    "the most. A cross at the edge: a run was lost there."
 )
 _PROFILE = (
     "For each factor: the share of instances (a problem with a seed) on which the target was "
@@ -86,23 +87,24 @@ def _courses(
     labelled: dict[str, Any] = {}
     ordered = sorted(panels, key=lambda panel: panel[0] != problem.metric)
     for panel, (metric, split) in zip(sheet.panels, ordered, strict=True):
-        scale, _ = scale_of(metric)
+        scale, _ = problem.units[metric]
         for setting, look, (x, low, middle, high) in panels[metric, split]:
-            (line,) = panel.plot(
-                x, scale * middle, color=look.color, linestyle=look.line, linewidth=1.4
-            )
+            (line,) = panel.plot(x, scale * middle, linewidth=1.4, **look.line)
             shade = band(panel, x, scale * low, scale * high, look.color)
             mark(setting.optimizer, line, shade)
             labelled.setdefault(setting.name, line)
-        unit(panel, metric)
-        reveal(panel, metric, problem.largest if metric == problem.metric else False)
+        if scale == 100.0:
+            panel.yaxis.set_major_formatter(PercentFormatter(100.0))
+        reveal(panel, largest=problem.largest if metric == problem.metric else False)
         panel.set_title(f"training {metric}" if split == "train" else f"{split} {metric}")
         panel.set_xlabel(against)
     return sheet.legend(labelled)
 
 
 def _looked(problem: Problem, by_name: dict[str, Look]) -> Iterator[tuple[Setting, Look]]:
-    """Yield each setting of the headline with its look."""
+    """Yield each setting of the headline with its look, unless they are too many to tell."""
+    if len(problem.headline) > MOST_COMPARED:
+        return
     seen: dict[str, int] = {}
     for setting in problem.headline:
         index = seen.setdefault(setting.optimizer, 0)
@@ -111,19 +113,24 @@ def _looked(problem: Problem, by_name: dict[str, Look]) -> Iterator[tuple[Settin
 
 
 def _curve(setting: Setting, split: str, metric: str, against: str) -> Curve | None:
-    """Return how a metric went, epoch by epoch; what is not finite is left out."""
+    """Return how a metric went, epoch by epoch; what is not finite is left out.
+
+    Runs that were lost, or are not over, would bend the mean where they end: they are drawn
+    only where there are no others, up to the end of the shortest.
+    """
     runs = [
         {row["epoch"]: row for row in run.epochs if metric in row.get(split, {})}
-        for run in setting.runs
+        for run in setting.finished or setting.runs
     ]
-    epochs = sorted(set().union(*runs))
+    runs = [run for run in runs if run]
+    epochs = sorted(set.intersection(*map(set, runs))) if runs else []
     if not epochs:
         return None
     if len(epochs) > POINTS:
         epochs = [epochs[round(i * (len(epochs) - 1) / (POINTS - 1))] for i in range(POINTS)]
     columns = []
     for epoch in epochs:
-        rows = [run[epoch] for run in runs if epoch in run]
+        rows = [run[epoch] for run in runs]
         values = [float(row[split][metric]) for row in rows]
         values = values if all(map(math.isfinite, values)) else [math.nan]
         x = sum(_abscissa(row, against) for row in rows) / len(rows)
@@ -139,17 +146,17 @@ def _abscissa(row: Row, against: str) -> float:
 def _rates(problem: Problem, by_name: dict[str, Look]) -> Figure | None:
     """Draw the metric against the learning rate, for optimizers that had several."""
     series: dict[tuple[str, str], dict[float, Setting]] = {}
+    rateless = {setting.key: _without_rate(setting) for setting in problem.settings}
     for setting in problem.settings:
-        rate = setting.rate
-        if rate is not None and rate > 0:
-            rest = setting.name.replace(f" lr={setting.table['optimizer']['lr']}", "")
-            series.setdefault((setting.optimizer, rest), {})[rate] = setting
+        if setting.rate:
+            rest = ", ".join(settings_label(rateless[setting.key], rateless)[1:])
+            series.setdefault((setting.optimizer, rest), {})[setting.rate] = setting
     several = {name: found for name, found in series.items() if len(found) > 1}
     if not several:
         return None
     sheet = Sheet(1, 7.0, 3.4, [rest for _, rest in several])
     (panel,) = sheet.panels
-    scale, _ = scale_of(problem.metric)
+    scale, _ = problem.units[problem.metric]
     labelled: dict[str, Any] = {}
     count: dict[str, int] = {}
     for (optimizer, rest), found in several.items():
@@ -160,10 +167,9 @@ def _rates(problem: Problem, by_name: dict[str, Look]) -> Figure | None:
         (line,) = panel.plot(
             list(shown),
             [scale * sample.mean for sample in shown.values()],
-            color=look.color,
-            linestyle=look.line,
             marker=look.marker,
             markersize=4,
+            **look.line,
         )
         shade = band(
             panel,
@@ -172,7 +178,7 @@ def _rates(problem: Problem, by_name: dict[str, Look]) -> Figure | None:
             [scale * max(sample.values) for sample in shown.values()],
             look.color,
         )
-        lost = [r for r in found if any(run.state is State.DIVERGED for run in found[r].runs)]
+        lost = [rate for rate in found if any(run.lost for run in found[rate].runs)]
         (crosses,) = panel.plot(
             lost,
             [0.02 if problem.largest else 0.98] * len(lost),
@@ -185,8 +191,14 @@ def _rates(problem: Problem, by_name: dict[str, Look]) -> Figure | None:
     logarithmic(panel.xaxis)
     panel.set_xlabel("learning rate")
     panel.set_ylabel(f"{problem.judged_on} {problem.metric}")
-    unit(panel, problem.metric)
+    if scale == 100.0:
+        panel.yaxis.set_major_formatter(PercentFormatter(100.0))
     return sheet.legend(labelled)
+
+
+def _without_rate(setting: Setting) -> Table:
+    options = {key: value for key, value in setting.table["optimizer"].items() if key != "lr"}
+    return {**setting.table, "optimizer": options}
 
 
 def _profile(targets: Sequence[Target], by_name: dict[str, Look]) -> Figure | None:
@@ -206,9 +218,8 @@ def _profile(targets: Sequence[Target], by_name: dict[str, Look]) -> Figure | No
             [1.0, *reached, end],
             [0.0, *shares, len(reached) / len(found)],
             where="post",
-            color=look.color,
-            linestyle=look.line,
             linewidth=1.6,
+            **look.line,
         )
         mark(name, labelled[name])
     panel.set(xlabel="times the steps of the fastest", ylim=(-0.02, 1.04))

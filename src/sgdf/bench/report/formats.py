@@ -16,10 +16,11 @@ _LATEX = {
     "}": r"\}",
     "~": r"\textasciitilde{}",
     "^": r"\textasciicircum{}",
+    "[": "{[}",  # after a line's end it would begin an option of that
     "<": r"\textless{}",
     ">": r"\textgreater{}",
     "|": r"\textbar{}",
-    '"': r"\textquotedbl{}",
+    '"': r"\char34{}",
     "±": r"$\pm$",
     "×": r"$\times$",
     "–": "--",
@@ -27,6 +28,7 @@ _LATEX = {
     "β": r"$\beta$",
     **{sign: "\\" + sign for sign in "&%$#_"},
 }
+ROWS_OF_A_PAGE = 35
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 
 
@@ -66,25 +68,23 @@ def markdown_text(text: str) -> str:
 
 
 def latex(table: Table) -> str:
-    """Return a table for LaTeX's package booktabs."""
+    """Return a table for LaTeX's package booktabs, and longtable where it fills a page."""
     numeric = [
         all(row[i].order is not None or not row[i].text for row in table.rows)
         for i in range(len(table.columns))
     ]
-    lines = [
-        r"\begin{table}",
-        r"  \centering",
-        rf"  \caption{{{latex_text(table.title)}. {latex_text(table.about)}}}",
-        rf"  \label{{tab:{table.name}}}",
-        rf"  \begin{{tabular}}{{{''.join('r' if n else 'l' for n in numeric)}}}",
-        r"    \toprule",
-        f"    {_latex_row(table.columns)}",
-        r"    \midrule",
-        *(f"    {_latex_row(cell.text for cell in row)}" for row in table.rows),
-        r"    \bottomrule",
-        r"  \end{tabular}",
-        r"\end{table}",
-    ]
+    columns = "".join("r" if is_number else "l" for is_number in numeric)
+    caption = f"\\caption{{{latex_text(table.title)}. {latex_text(table.about)}}}"
+    label = f"\\label{{tab:{table.name}}}"
+    head = [r"\toprule", _latex_row(table.columns), r"\midrule"]
+    rows = [*(_latex_row(cell.text for cell in row) for row in table.rows), r"\bottomrule"]
+    if len(table.rows) > ROWS_OF_A_PAGE:
+        begin, end = [rf"\begin{{longtable}}{{{columns}}}"], [r"\end{longtable}"]
+        lines = [*begin, rf"{caption}{label} \\", *head, r"\endhead", *rows, *end]
+    else:
+        begin = [r"\begin{table}", r"\centering", caption, label]
+        begin.append(rf"\begin{{tabular}}{{{columns}}}")
+        lines = [*begin, *head, *rows, r"\end{tabular}", r"\end{table}"]
     return "\n".join(lines) + "\n"
 
 

@@ -14,10 +14,10 @@ from collections.abc import Iterable, Mapping
 from importlib import resources
 
 from .cells import Cell, Table
-from .contents import Contents, Detail
+from .contents import Contents, Detail, count
 from .drawing import Plot, mark_of
 from .formats import one_line
-from .palette import Look, looks
+from .palette import DASHES, Look, looks
 
 FILTERED_FROM = 5
 """A table of fewer rows needs no filter."""
@@ -98,24 +98,28 @@ def _anchor(index: int) -> str:
 def _legend(by_name: Mapping[str, Look]) -> str:
     chips = "".join(
         f'<button class="chip" aria-pressed="true" data-of="{mark_of(name)}" '
-        f'title="show or hide it in all plots">{_dot(look)}{_name(name)}</button>'
+        f'title="show or hide it in all plots">{_swatch(look)}{_name(name)}</button>'
         for name, look in by_name.items()
     )
     return f'<div class="legend chips" role="group" aria-label="optimizers">{chips}</div>'
 
 
-def _dot(look: Look) -> str:
-    return f'<span class="dot" style="background:{look.color}"></span>'
+def _swatch(look: Look) -> str:
+    dashes = " ".join(str(2 * dash) for dash in DASHES[look.dash])
+    return (
+        f'<svg class="swatch" viewBox="0 0 24 8" aria-hidden="true"><line x2="24" y1="4" y2="4" '
+        f'stroke="{look.color}" stroke-width="3" stroke-dasharray="{dashes}"/></svg>'
+    )
 
 
 def _section(title: str, contents: Contents, by_name: Mapping[str, Look]) -> str:
-    """Return a section: what came out first, then the plots, then all else."""
-    own = [table for table in contents.tables if table.section == title]
-    plots = [_figure(plot) for plot in contents.plots if plot.section == title]
-    shown = [_table(table, by_name) for table in own]
+    parts = [
+        _table(part, by_name) if isinstance(part, Table) else _figure(part)
+        for part in contents.parts(title)
+    ]
     anchor = _anchor(contents.sections.index(title))
     said = _paragraphs(contents.verdicts.get(title, ()))
-    body = "\n".join([said, *shown[:1], *plots, *shown[1:]])
+    body = "\n".join([said, *parts])
     return f'<section id="{anchor}">\n<h2>{_name(title)}</h2>\n{body}\n</section>'
 
 
@@ -152,7 +156,7 @@ def _cell(cell: Cell, is_number: bool, by_name: Mapping[str, Look]) -> str:
     if cell.key:
         body = f'<a href="#s-{_text(cell.key)}">{body}</a>'
     if cell.optimizer in by_name:
-        body = _dot(by_name[cell.optimizer]) + body
+        body = _swatch(by_name[cell.optimizer]) + body
     return f"<td{_numeric(is_number)}{order}>{body}</td>"
 
 
@@ -199,7 +203,7 @@ def _environments(contents: Contents) -> str:
         )
         keys = ", ".join(map(_text, runs))
         parts.append(
-            f"<details><summary>{len(runs)} runs: {_text(_brief(environment))}</summary>"
+            f"<details><summary>{count(len(runs), 'run')}: {_text(_brief(environment))}</summary>"
             f"<div class='scroll'><table class='plain'><tbody>{rows}</tbody></table></div>"
             f"<p class='about'>{keys}</p></details>"
         )

@@ -1,47 +1,58 @@
 """A look for each optimizer, the same in every plot and every report.
 
-The hues are those of Okabe and Ito, which people with any kind of colour vision can tell apart;
-past eight, and between settings of one optimizer, the dashes tell.
+The hues are those of Okabe and Ito, which people with any kind of colour vision can tell apart.
+Dashes go with them, for lines that lie on each other, and for more optimizers than hues.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from typing import Any
 
 from ..optimizers import OPTIMIZERS
 
 HUES = ("#D55E00", "#0072B2", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C8C8C", "#B8A800")
 """Okabe and Ito's, but for black and yellow, which vanish on a black and on a white page."""
-DASHES = ("-", "--", ":", "-.")
+DASHES = ((), (5, 2), (1.5, 1.5), (6, 1.5, 1.5, 1.5))
 MARKERS = ("o", "s", "^", "D")
 _FIRST = ("sgdf", "sgd", "adam", "filter-adam", "adamw", "radam", "sgd-vanilla", "sgd-ema")
-"""Those that are compared most often get colours, not dashes."""
+"""Those that are compared most often get hues of their own."""
 
 
 @dataclass(frozen=True)
 class Look:
-    """How an optimizer is drawn."""
+    """How an optimizer is drawn.
+
+    Attributes:
+        color: of its lines and marks.
+        dash: the number of its dashes; a line over another that is the same lets it be seen.
+        faded: how many settings of the same optimizer were drawn before.
+    """
 
     color: str
     dash: int
+    faded: int = 0
 
     @property
-    def line(self) -> str:
-        """The dashes of its line."""
-        return DASHES[self.dash % len(DASHES)]
+    def line(self) -> dict[str, Any]:
+        """Its line, as matplotlib takes it."""
+        alpha = max(0.3, 1.0 - 0.25 * self.faded)
+        style: Any = (0, DASHES[self.dash]) if DASHES[self.dash] else "-"
+        over = 2.0 + 0.1 * self.dash  # a solid line does not hide a dashed one
+        return {"color": self.color, "linestyle": style, "alpha": alpha, "zorder": over}
 
     @property
     def marker(self) -> str:
         """The sign at its points."""
-        return MARKERS[self.dash % len(MARKERS)]
+        return MARKERS[self.dash]
 
     def variant(self, index: int) -> Look:
         """Return the look of another setting of the same optimizer."""
-        return Look(self.color, self.dash + index)
+        return replace(self, faded=index)
 
 
-def looks(optimizers: Iterable[str]) -> dict[str, Look]:
+def looks(optimizers: Collection[str]) -> dict[str, Look]:
     """Return a look for each optimizer; a bundled one has the same whatever it is beside.
 
     >>> looks(["sgd", "mine:Own"])["sgd"] == looks(["sgd"])["sgd"]

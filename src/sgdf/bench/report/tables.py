@@ -7,12 +7,15 @@ from collections.abc import Iterator, Sequence
 
 from ..published import Published
 from ..store import State
-from .cells import NOTHING, OVERALL, Cell, Table, figure, interval, number, scale_of
+from .beside import beside_the_paper
+from .cells import NOTHING, OVERALL, Cell, Table, figure, interval, number
 from .data import Findings, Problem, RunRecord, Setting
 from .statistics import Comparison, compare
 from .targets import Target, profiles, share_within
 
 SIGNIFICANT = 0.05
+MOST_COMPARED = 30
+"""Settings that can still be told apart in a plot, and tested pair by pair."""
 FACTORS = (1.0, 1.5, 2.0, 4.0)
 
 
@@ -24,10 +27,7 @@ def tables(
     for index, problem in enumerate(findings.problems):
         if any(setting.finished for setting in problem.settings):
             yield _results(problem, index)
-        for place, column in enumerate(beside(problem, published)):
-            table = _beside_the_paper(problem, column, f"paper-{index}-{place}")
-            if table.rows:
-                yield table
+        yield from beside_the_paper(problem, index, published)
         comparisons = _comparisons(problem, index)
         if comparisons.rows:
             yield comparisons
@@ -45,33 +45,34 @@ def tables(
 
 def verdicts(problem: Problem) -> list[str]:
     """Return in words which differences between optimizers on a problem are shown."""
+    if len(problem.headline) > MOST_COMPARED:
+        return [
+            f"These are more than {MOST_COMPARED} settings: they are neither drawn nor compared "
+            "pair by pair."
+        ]
     settings, found = _compared(problem)
+    tests = sum(comparison.corrected is not None for comparison in found)
+    if not tests:
+        return []
     shown = [
         f"{settings[c.first].name} and {settings[c.second].name}: "
         + _verdict(c, problem, settings[c.first], settings[c.second])
         for c in found
         if c.corrected is not None and c.corrected < SIGNIFICANT
     ]
-    if not found:
-        return []
-    return shown or [
-        f"Between no two of them is a difference shown at 5 % ({len(found)} paired t-tests over "
-        "the seeds, corrected by Holm)."
-    ]
+    made = f"{tests} paired t-test{'' if tests == 1 else 's'} over the seeds, corrected by Holm"
+    return shown or [f"Between no two of them is a difference shown at 5 % ({made})."]
 
 
-def spread_note(problem: Problem) -> str:
+def _spread_note(problem: Problem) -> str:
     """Return what has to be said where a figure rests on a single seed."""
-    most = max((len(setting.finished) for setting in problem.settings), default=0)
-    return (
-        " Each figure is of one seed: there is no spread, and no test of differences."
-        if most == 1
-        else ""
-    )
+    if problem.most_seeds != 1:
+        return ""
+    return " Each figure is of one seed: there is no spread, and no test of differences."
 
 
 def _results(problem: Problem, index: int) -> Table:
-    scale, unit = scale_of(problem.metric)
+    scale, unit = problem.units[problem.metric]
     by_paper = problem.protocol == "paper"
     if by_paper:
         how = (
@@ -111,13 +112,13 @@ def _results(problem: Problem, index: int) -> Table:
         f"results-{index}",
         problem.name,
         "Results",
-        f"Mean ± standard deviation over the seeds, and the 95 % interval of the mean. {how}"
-        + spread_note(problem),
+        f"Mean ± standard deviation over the seeds, and the 95 % interval of the mean. {how} The "
+        "training loss is that of the same epoch." + _spread_note(problem),
         (
             "optimizer",
             "lr",
             *columns,
-            "training loss",
+            "training loss there",
             "seeds",
             "ms a step",
             "state (bytes per parameter)",
@@ -127,17 +128,17 @@ def _results(problem: Problem, index: int) -> Table:
 
 
 def _all_settings(problem: Problem, index: int) -> Table:
-    scale, unit = scale_of(problem.metric)
+    scale, unit = problem.units[problem.metric]
     return Table(
         f"settings-{index}",
         problem.name,
         "Every setting",
-        "All that was tried, so that the choice can be checked." + spread_note(problem),
+        "All that was tried, so that the choice can be checked." + _spread_note(problem),
         (
             "setting",
             f"validation {problem.metric}{unit}",
             f"test {problem.metric}{unit}",
-            "training loss",
+            "training loss there",
             "seeds",
             "chosen",
         ),
@@ -156,7 +157,7 @@ def _all_settings(problem: Problem, index: int) -> Table:
 
 
 def _comparisons(problem: Problem, index: int) -> Table:
-    scale, unit = scale_of(problem.metric)
+    scale, unit = problem.units[problem.metric]
     settings, found = _compared(problem)
     rows = []
     for comparison in found:
@@ -194,6 +195,8 @@ def _comparisons(problem: Problem, index: int) -> Table:
 
 def _compared(problem: Problem) -> tuple[list[Setting], list[Comparison]]:
     settings = [setting for setting in problem.headline if len(setting.finished) > 1]
+    if len(problem.headline) > MOST_COMPARED:
+        settings = []
     return settings, compare([setting.values("test", problem.metric) for setting in settings])
 
 
@@ -208,14 +211,16 @@ def _verdict(comparison: Comparison, problem: Problem, first: Setting, second: S
 
 def _to_target(target: Target, index: int) -> Table:
     problem = target.problem
-    scale, _ = scale_of(problem.metric)
+    scale, _ = problem.units[problem.metric]
     value = f"{scale * target.value:.4g}{' %' if scale == 100 else ''}"
     origin = (
         "as asked for" if target.given else "the mean that three quarters of the optimizers come to"
     )
     rows: list[tuple[Cell, ...]] = []
     for setting in problem.headline:
-        hits = [target.hit(run) for run in setting.runs]
+        hits = target.hits(setting)
+        if not hits:
+            continue
         reached, typical = sum(hit is not None for hit in hits), target.typical(setting)
         share = Cell(f"{reached} of {len(hits)}", reached / len(hits), {"": reached / len(hits)})
         if typical is None:
@@ -229,7 +234,8 @@ def _to_target(target: Target, index: int) -> Table:
         problem.name,
         f"Time to {problem.metric} {value}",
         f"The target on {problem.judged_on} data is {origin}. Medians over the seeds; where half "
-        "of them or more miss it, the setting has missed it. Evaluation is off the clock.",
+        "of them or more miss it, the setting has missed it. A lost run misses it, one that is not "
+        "over does not count. Evaluation is off the clock.",
         ("optimizer", "seeds that reach it", "epochs", "steps", "seconds"),
         tuple(rows),
     )
@@ -242,8 +248,8 @@ def _profile(targets: Sequence[Target]) -> Table:
         "profile",
         OVERALL,
         "Within a factor of the fastest to the target",
-        "On what share of the instances (a problem with a seed) each optimizer reached the target "
-        "within so many times the steps of the fastest there.",
+        "On what share of the instances (a problem with a seed, on which all have a run that is "
+        "over) each reached the target within so many times the steps of the fastest.",
         ("optimizer", "instances", *(f"{factor:g} ×" for factor in FACTORS)),
         tuple(
             (
@@ -260,63 +266,6 @@ def _profile(targets: Sequence[Target]) -> Table:
             )
             for name in (ratios if len(ratios) > 1 else ())
         ),
-    )
-
-
-def beside(problem: Problem, columns: tuple[Published, ...]) -> Iterator[Published]:
-    """Yield the columns on the same task and metric, those that fit its options best."""
-    same = [
-        column
-        for column in columns
-        if column.task.get("name") == problem.task["name"] and column.metric == problem.metric
-    ]
-    fit = {id(c): sum(problem.task.get(key) == v for key, v in c.task.items()) for c in same}
-    yield from (column for column in same if fit[id(column)] == max(fit.values()))
-
-
-def _beside_the_paper(problem: Problem, column: Published, name: str) -> Table:
-    scale, _ = scale_of(problem.metric)
-    rows = []
-    for printed, value in column.values.items():
-        for setting in problem.headline:
-            if setting.optimizer != column.optimizers[printed] or not setting.finished:
-                continue
-            ours = setting.sample("test", problem.metric)
-            deviations = column.deviations(setting.table)
-            spread = f" ± {value[1]:g}" if len(value) > 1 else ""
-            source = column.quoted.get(printed)
-            rows.append(
-                (
-                    _named(setting),
-                    figure(ours, scale),
-                    Cell(f"{value[0]:g}{spread}", value[0], {"mean": value[0]}),
-                    Cell(printed),
-                    Cell(f"quoted from {source}" if source else "the paper's own"),
-                    Cell(
-                        "as in the paper" if not deviations else "REDUCED: " + "; ".join(deviations)
-                    ),
-                )
-            )
-    seeds = f" Seeds {', '.join(map(str, column.seeds))}." if column.seeds else ""
-    picked = (
-        " Here the epoch was chosen on validation data, there on test data."
-        if problem.protocol == "validation"
-        else ""
-    )
-    return Table(
-        name,
-        problem.name,
-        f"Beside the paper's {column.label} ({column.name})",
-        f"{column.about}.{seeds}{picked} {column.note}".strip(),
-        (
-            "optimizer",
-            f"here, test {problem.metric}{scale_of(problem.metric)[1]}",
-            f"paper, {column.metric} ({column.unit})",
-            "paper's name",
-            "source",
-            "setting here",
-        ),
-        tuple(rows),
     )
 
 
@@ -344,7 +293,8 @@ def _trouble(findings: Findings) -> Table:
         "trouble",
         OVERALL,
         "Runs that are not in the figures",
-        "Diverged and failed runs count as lost seeds above; the others are not over yet.",
+        "Diverged and failed runs are lost seeds. The next sgdf run mends damaged ones, and goes "
+        "on with those that are not over.",
         ("problem", "setting", "seed", "state", "what happened", "run"),
         tuple(rows),
     )

@@ -36,7 +36,9 @@ class Target:
         return cls(problem, finite[len(finite) // 4], False) if finite else None
 
     def hit(self, run: RunRecord) -> Hit | None:
-        """Return when a run reached the target first, or None if it never did."""
+        """Return when a run reached the target first, or None if it never did, or was lost."""
+        if run.lost:
+            return None
         split, metric, largest = self.problem.judged_on, self.problem.metric, self.problem.largest
         for row in run.epochs:
             value = row.get(split, {}).get(metric, math.nan)
@@ -44,9 +46,13 @@ class Target:
                 return Hit(row["step"], row["epoch"], training_seconds(row))
         return None
 
+    def hits(self, setting: Setting) -> list[Hit | None]:
+        """Return the hits and misses of the runs that are over, or were lost."""
+        return [self.hit(run) for run in setting.runs if run.lost or run.chosen]
+
     def typical(self, setting: Setting) -> Hit | None:
         """Return the medians over the seeds, a miss being later than any hit."""
-        hits = [self.hit(run) for run in setting.runs]
+        hits = self.hits(setting)
         found = [hit for hit in hits if hit is not None]
         if 2 * len(found) <= len(hits):
             return None
@@ -75,19 +81,33 @@ def training_seconds(row: Row) -> float:
 def profiles(targets: Sequence[Target]) -> dict[str, list[float]]:
     """Return for each optimizer its ratios to the best, one for each instance, in order.
 
-    Instances on which nobody reached the target are left out. Where an optimizer has several
-    settings of equal standing, the first of them stands for it.
+    The optimizers are those that every problem has, and the instances those on which all of them
+    have a run that is over, and some reached the target. A problem with several settings of one
+    optimizer that nobody may choose from is left out.
     """
-    ratios: dict[str, list[float]] = {}
-    for target in targets:
-        first = {s.optimizer: s for s in reversed(target.problem.headline)}
-        for seed in sorted({run.seed for setting in first.values() for run in setting.runs}):
-            steps = {name: _steps(target, setting, seed) for name, setting in first.items()}
+    settings = [
+        {setting.optimizer: setting for setting in target.problem.headline} for target in targets
+    ]
+    kept = [
+        (target, own)
+        for target, own in zip(targets, settings, strict=True)
+        if len(own) == len(target.problem.headline)
+    ]
+    names = sorted(set.intersection(*(set(own) for _, own in kept))) if kept else []
+    ratios: dict[str, list[float]] = {name: [] for name in names}
+    for target, own in kept:
+        runs = {
+            name: {run.seed: run for run in own[name].runs if run.lost or run.chosen}
+            for name in names
+        }
+        for seed in set.intersection(*(set(by_seed) for by_seed in runs.values())):
+            hits = {name: target.hit(by_seed[seed]) for name, by_seed in runs.items()}
+            steps = {name: hit.step if hit else math.inf for name, hit in hits.items()}
             best = min(steps.values())
             if math.isfinite(best):
                 for name, needed in steps.items():
-                    ratios.setdefault(name, []).append(needed / best)
-    return {name: sorted(found) for name, found in sorted(ratios.items())}
+                    ratios[name].append(needed / best)
+    return {name: sorted(found) for name, found in ratios.items() if found}
 
 
 def share_within(ratios: Mapping[str, list[float]], factor: float) -> dict[str, float]:
@@ -99,8 +119,3 @@ def share_within(ratios: Mapping[str, list[float]], factor: float) -> dict[str, 
     return {
         name: sum(ratio <= factor for ratio in found) / len(found) for name, found in ratios.items()
     }
-
-
-def _steps(target: Target, setting: Setting, seed: int) -> float:
-    hits = (target.hit(run) for run in setting.runs if run.seed == seed)
-    return next((hit.step for hit in hits if hit is not None), math.inf)

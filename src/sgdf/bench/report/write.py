@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,10 +13,16 @@ from ..objects import SpecError
 from ..published import Published, published
 from ..store import Store
 from . import formats
-from .contents import Contents, contents
+from .cells import Table
+from .contents import Contents, contents, count
 from .data import SPLITS, Findings, gather
 from .page import page
 from .targets import Target
+
+OURS = re.compile(
+    r"(results|paper|comparisons|target|settings|profile|trouble|curves-steps|curves-seconds|rates)"
+    r"[\d-]*\.(csv|png|pdf)"
+)
 
 
 @dataclass(frozen=True)
@@ -46,6 +53,13 @@ class Report:
         for name in wanted:
             if name and name not in names:
                 raise SpecError(f"target: no problem {name!r}; there is {', '.join(names)}")
+        for problem in findings.problems:
+            value = wanted.get(problem.name, wanted.get(""))
+            if value and value > 1.0 and problem.units.get(problem.metric, (1.0, ""))[0] == 100.0:
+                raise SpecError(
+                    f"target = {value:g}: {problem.metric} on {problem.name} is at most 1; "
+                    f"{value / 100:g} is {value:g} %"
+                )
         found = (
             Target.of(problem, wanted.get(problem.name, wanted.get("")))
             for problem in findings.problems
@@ -60,6 +74,9 @@ class Report:
         with files.kept(folder):
             for part in ("figures", "tables"):
                 (folder / part).mkdir(parents=True, exist_ok=True)
+                for path in (folder / part).iterdir():
+                    if OURS.fullmatch(path.name):
+                        path.unlink()  # of an earlier report, on other runs
         for plot in self.contents.plots:
             with files.kept(folder / "figures"):
                 plot.write(folder / "figures")
@@ -82,22 +99,31 @@ def _markdown(contents: Contents) -> str:
     for section in contents.sections:
         parts.append(f"## {text(section)}\n")
         parts += [f"{text(line)}\n" for line in contents.verdicts.get(section, ())]
-        own = [formats.markdown(t) for t in contents.tables if t.section == section]
-        drawn = [
-            f"### {text(plot.title)}\n\n{text(plot.about)}\n\n![](figures/{plot.name}.png)\n"
-            for plot in contents.plots
-            if plot.section == section
+        parts += [
+            formats.markdown(part)
+            if isinstance(part, Table)
+            else f"### {text(part.title)}\n\n{text(part.about)}\n\n![](figures/{part.name}.png)\n"
+            for part in contents.parts(section)
         ]
-        parts += [*own[:1], *drawn, *own[1:]]
+    parts.append("## Settings, runs and commands\n")
+    for detail in contents.details:
+        shown = "\n".join([detail.spec, *detail.commands])
+        parts.append(f"### {text(detail.title)}\n\n{_fenced(shown)}\n")
     parts.append("## Environments\n")
     for environment, runs in contents.environments:
         told = ", ".join(f"{key} {value}" for key, value in environment.items())
-        parts.append(f"- {len(runs)} runs: {text(told)}\n")
+        parts.append(f"- {count(len(runs), 'run')}: {text(told)}\n")
     return "\n".join(parts)
 
 
+def _fenced(text: str) -> str:
+    """Return text as code, in a fence that is longer than any within."""
+    fence = "`" * max(3, 1 + max(map(len, re.findall("`+", text)), default=0))
+    return f"{fence}\n{text}\n{fence}"
+
+
 def _latex(contents: Contents) -> str:
-    head = "% Needs \\usepackage{booktabs} and, for names beyond ASCII, a Unicode engine.\n"
+    head = "% Needs booktabs and longtable and, for names beyond Latin letters, a Unicode engine.\n"
     return "\n".join([head, *map(formats.latex, contents.tables)])
 
 
@@ -108,8 +134,9 @@ def _run_rows(findings: Findings) -> Iterator[list[Any]]:
     options = sorted({key for _, run in runs for key in run.table["optimizer"]} - {"name"})
     figures = [(split, metric) for split in SPLITS for metric in metrics]
     yield [
-        "run", "problem", "optimizer", *options, "seed", "state", "epoch",
+        "run", "problem", "optimizer", *options, "schedule", "batch_size", "seed", "state", "epoch",
         *(f"{split} {metric}" for split, metric in figures),
+        *(f"last {split} {metric}" for split, metric in figures),
         "steps", "step seconds", "data seconds", "parameters", "state bytes",
     ]  # fmt: skip
     for problem, run in runs:
@@ -120,14 +147,21 @@ def _run_rows(findings: Findings) -> Iterator[list[Any]]:
             problem.name,
             settings["name"],
             *(_plain(settings.get(key, "")) for key in options),
+            run.table["schedule"]["name"],
+            run.table["train"]["batch_size"],
             run.seed,
             run.state.value,
             (run.chosen or {}).get("epoch", ""),
-            *("" if (v := run.value(*figure)) is None else v for figure in figures),
+            *(_or_nothing(run.value(*figure)) for figure in figures),
+            *(_or_nothing(run.value(*figure, "last")) for figure in figures),
             result.get("step", ""),
             *(seconds.get(part, "") for part in ("step", "data")),
             *(result.get(key, "") for key in ("parameters", "state_bytes")),
         ]
+
+
+def _or_nothing(value: float | None) -> float | str:
+    return "" if value is None else value
 
 
 def _plain(value: Any) -> Any:
