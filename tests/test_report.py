@@ -766,6 +766,19 @@ def test_an_optimizer_looks_the_same_in_every_report():
     assert looks(["sgdf", "sgd"])["sgd"] == looks(["a:B", "adam", "sgd"])["sgd"]
     many = looks([f"m:{i}" for i in range(20)] + ["sgd"])
     assert len(set(many.values())) == 21
+    assert all(
+        look.line["linestyle"] and look.marker
+        for look in looks([f"{i}" for i in range(99)]).values()
+    )
+
+
+def test_lines_that_lie_on_each_other_can_be_told():
+    several = looks(["sgdf", "sgd", "adam", "adamw", "filter-adam", "radam"])
+    for one, other in (("adam", "adamw"), ("adam", "filter-adam"), ("sgdf", "sgd")):
+        assert several[one].dash != several[other].dash
+    solid, dashed = sorted((several["adam"], several["adamw"]), key=lambda look: look.dash)
+    assert solid.line["zorder"] < dashed.line["zorder"]
+    assert several["sgd"].variant(1).line["alpha"] < several["sgd"].line["alpha"]
 
 
 def seen(color, matrix):

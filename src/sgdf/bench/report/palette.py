@@ -62,5 +62,7 @@ def looks(optimizers: Collection[str]) -> dict[str, Look]:
     others = sorted(set(optimizers) - set(bundled))
     places = {name: place for place, name in enumerate([*bundled, *others])}
     return {
-        name: Look(HUES[places[name] % len(HUES)], places[name] // len(HUES)) for name in optimizers
+        name: Look(HUES[place % len(HUES)], (place + place // len(HUES)) % len(DASHES))
+        for name, place in places.items()
+        if name in optimizers
     }
