@@ -63,6 +63,11 @@ def number(value: float | None, digits: int = 4) -> Cell:
     return Cell(f"{value:.{digits}g}", value, {"": value})
 
 
+def share(value: float, text: str = "") -> Cell:
+    """Return a share of a whole, in per cent unless other words are given for it."""
+    return Cell(text or f"{100 * value:.0f} %", value, {"": value})
+
+
 def figure(sample: Sample, scale: float = 1.0) -> Cell:
     """Return mean and standard deviation; a single value says that it is one.
 

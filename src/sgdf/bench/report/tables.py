@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from ..published import Published
 from ..store import State
 from .beside import beside_the_paper
-from .cells import NOTHING, OVERALL, Cell, Table, figure, interval, number
+from .cells import NOTHING, OVERALL, Cell, Table, figure, interval, number, share
 from .data import Findings, Problem, RunRecord, Setting
 from .statistics import Comparison, compare
 from .targets import Target, profiles, share_within
@@ -222,13 +222,11 @@ def _to_target(target: Target, index: int) -> Table:
         if not hits:
             continue
         reached, typical = sum(hit is not None for hit in hits), target.typical(setting)
-        share = Cell(f"{reached} of {len(hits)}", reached / len(hits), {"": reached / len(hits)})
-        if typical is None:
-            missed = Cell("missed", math.inf)
-            rows.append((_named(setting), share, missed, missed, missed))
-        else:
-            times = (typical.epoch, typical.step, typical.seconds)
-            rows.append((_named(setting), share, *(number(time) for time in times)))
+        times = [Cell("missed", math.inf)] * 3
+        if typical is not None:
+            times = [number(time) for time in (typical.epoch, typical.step, typical.seconds)]
+        hit_by = share(reached / len(hits), f"{reached} of {len(hits)}")
+        rows.append((_named(setting), hit_by, *times))
     return Table(
         f"target-{index}",
         problem.name,
@@ -255,14 +253,7 @@ def _profile(targets: Sequence[Target]) -> Table:
             (
                 Cell(name, optimizer=name),
                 number(len(ratios[name])),
-                *(
-                    Cell(
-                        f"{100 * shares[factor][name]:.0f} %",
-                        shares[factor][name],
-                        {"": shares[factor][name]},
-                    )
-                    for factor in FACTORS
-                ),
+                *(share(shares[factor][name]) for factor in FACTORS),
             )
             for name in (ratios if len(ratios) > 1 else ())
         ),
@@ -270,21 +261,20 @@ def _profile(targets: Sequence[Target]) -> Table:
 
 
 def _trouble(findings: Findings) -> Table:
-    rows = []
-    for problem in findings.problems:
-        for setting in problem.settings:
-            for run in setting.runs:
-                if run.state is not State.FINISHED:
-                    rows.append(
-                        (
-                            Cell(problem.name),
-                            _named(setting),
-                            number(run.seed),
-                            Cell(run.state.value),
-                            Cell(_what_happened(run)),
-                            Cell(run.key),
-                        )
-                    )
+    rows = [
+        (
+            Cell(problem.name),
+            _named(setting),
+            number(run.seed),
+            Cell(run.state.value),
+            Cell(_what_happened(run)),
+            Cell(run.key),
+        )
+        for problem in findings.problems
+        for setting in problem.settings
+        for run in setting.runs
+        if run.state is not State.FINISHED
+    ]
     rows += [
         (Cell(NOTHING), Cell(NOTHING), Cell(NOTHING), Cell("unreadable"), Cell(str(path)), Cell(""))
         for path in findings.unreadable
@@ -305,10 +295,9 @@ def _what_happened(run: RunRecord) -> str:
         return f"diverged at step {run.result['diverged_at_step']:,}"
     if run.state is State.FAILED:
         return run.failure
-    done = (
-        f"{run.epochs[-1]['epoch']} of {run.table['train']['epochs']} epochs" if run.epochs else ""
-    )
-    return done or NOTHING
+    if not run.epochs:
+        return NOTHING
+    return f"{run.epochs[-1]['epoch']} of {run.table['train']['epochs']} epochs"
 
 
 def _named(setting: Setting) -> Cell:

@@ -47,24 +47,8 @@ class Report:
             wanted: targets by problem, or by ``""`` for all that have none of their own.
             beside: results printed elsewhere; by default those of the paper.
         """
-        wanted = wanted or {}
         findings = gather(folder for path in stores for folder in Store(path).folders())
-        names = [problem.name for problem in findings.problems]
-        for name in wanted:
-            if name and name not in names:
-                raise SpecError(f"target: no problem {name!r}; there is {', '.join(names)}")
-        for problem in findings.problems:
-            value = wanted.get(problem.name, wanted.get(""))
-            if value and value > 1.0 and problem.units.get(problem.metric, (1.0, ""))[0] == 100.0:
-                raise SpecError(
-                    f"target = {value:g}: {problem.metric} on {problem.name} is at most 1; "
-                    f"{value / 100:g} is {value:g} %"
-                )
-        found = (
-            Target.of(problem, wanted.get(problem.name, wanted.get("")))
-            for problem in findings.problems
-        )
-        targets = tuple(target for target in found if target is not None)
+        targets = tuple(_targets(findings, wanted or {}))
         title = "Report on " + ", ".join(map(str, stores))
         columns = published() if beside is None else beside
         return cls(findings, targets, contents(title, findings, targets, columns))
@@ -87,6 +71,24 @@ class Report:
         _write(folder / "tables.tex", _latex(self.contents))
         _write(folder / "index.html", page(self.contents))
         return folder / "index.html"
+
+
+def _targets(findings: Findings, wanted: Mapping[str, float]) -> Iterator[Target]:
+    """Yield the target of each problem that has one."""
+    names = [problem.name for problem in findings.problems]
+    for name in wanted:
+        if name and name not in names:
+            raise SpecError(f"target: no problem {name!r}; there is {', '.join(names)}")
+    for problem in findings.problems:
+        value = wanted.get(problem.name, wanted.get(""))
+        if value is not None and value > 1.0 and problem.units[problem.metric][0] == 100.0:
+            raise SpecError(
+                f"target = {value:g}: {problem.metric} on {problem.name} is at most 1; "
+                f"{value / 100:g} is {value:g} %"
+            )
+        target = Target.of(problem, value)
+        if target is not None:
+            yield target
 
 
 def _write(path: Path, text: str) -> None:
