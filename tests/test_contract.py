@@ -2,6 +2,10 @@
 
 import pytest
 import torch
+from torch.optim.optimizer import (
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
 
 from cases import Quadratic, build, each_case, each_path, every_path, skip_without, train
 
@@ -142,6 +146,48 @@ def test_step_hooks_fire_once(case):
     train(optimizer, problem, 1)
     assert calls == ["before", "after"]
     assert optimizer.state_dict()["epoch"] == 3
+
+
+@each_case
+def test_global_step_hooks_fire_and_may_change_the_arguments(case):
+    problem, calls = Quadratic(), []
+    optimizer = build(case, problem.params)
+    handles = [
+        register_optimizer_step_pre_hook(lambda *_: ((optimizer, lambda: 5.0), {})),
+        register_optimizer_step_post_hook(lambda *_: calls.append("after")),
+    ]
+    try:
+        assert optimizer.step() == 5.0
+    finally:
+        for handle in handles:
+            handle.remove()
+    assert optimizer.step() is None
+    assert calls == ["after"]
+
+
+@each_case
+def test_a_profile_has_the_step(case):
+    problem = Quadratic()
+    optimizer = build(case, problem.params)
+    train(optimizer, problem, 1)
+    with torch.autograd.profiler.profile() as profile:
+        train(optimizer, problem, 1)
+    names = [event.name for event in profile.function_events]
+    assert names.count(f"Optimizer.step#{type(optimizer).__name__}.step") == 1
+
+
+@each_case
+@each_path
+def test_a_gradient_with_a_graph_leaves_none_in_the_state(case, path):
+    param = torch.nn.Parameter(torch.ones(3, 2))
+    optimizer = build(case, [param], path)
+    for layout in (torch.ones(3, 2), torch.ones(2, 3).T):  # the second has to be copied
+        param.grad = layout.requires_grad_() * 2.0
+        optimizer.step()
+        entries = [v for v in optimizer.state[param].values() if isinstance(v, torch.Tensor)]
+        assert not any(entry.requires_grad for entry in entries)
+        assert param.is_leaf
+        assert torch.is_grad_enabled()
 
 
 @each_case

@@ -18,6 +18,7 @@ from sgdf.bench.objects import SpecError
 from sgdf.bench.processes import Processes
 from sgdf.bench.randomness import capture, derived_seed, seed_all
 from sgdf.bench.train import NOISE, ORDER, Stopped, Trainer
+from sgdf.bench.update import clear_gradients
 
 
 def same_weights(model, other):
@@ -480,3 +481,24 @@ def test_an_optimizer_of_several_can_have_options_of_its_own(monkeypatch):
     trainer = Trainer(run_of("bench_tasks:Pair"), Processes())
     groups = [one.param_groups[0] for one in trainer.optimizers.values()]
     assert [(group["lr"], group["momentum"]) for group in groups] == [(0.5, 0.9)] * 2
+
+
+class Remembering(torch.optim.SGD):
+    """Means more by ``zero_grad`` than torch does."""
+
+    cleared = 0
+
+    def zero_grad(self, set_to_none=True):  # noqa: D102 (torch's)
+        self.cleared += 1
+        super().zero_grad(set_to_none)
+
+
+def test_gradients_are_cleared_as_the_optimizer_means_it():
+    params = [torch.nn.Parameter(torch.ones(2)) for _ in range(3)]
+    for build in (torch.optim.SGD, Remembering):
+        optimizer = build([{"params": params[:1]}, {"params": params[1:]}], lr=0.1)
+        for param in params:
+            param.grad = torch.ones(2)
+        clear_gradients(optimizer)
+        assert [param.grad for param in params] == [None] * 3
+    assert optimizer.cleared == 1

@@ -176,7 +176,8 @@ class Trainer:
         seed_all(derived_seed(self.run.seed, NOISE, self.epoch, rank))
         if resumed:
             self.task.load_state(resumed["epoch"])
-        self._epoch_start = copy.deepcopy(self.task.state())
+        state = self.task.state()
+        self._epoch_start = copy.deepcopy(state) if state else {}
         mine = itertools.islice(iter(self._order(self.epoch)), rank, None, count)
         batches = itertools.islice(mine, self.epoch_steps * self.settings.accumulate)
         if resumed and self.epoch_step:
@@ -203,7 +204,8 @@ class Trainer:
             update.complete = micro % settings.accumulate == 0
             self.meter.add(make_step(batch, update))
             if update.complete:
-                update.end()
+                if update.stepped:
+                    update.end()
                 self.step, self.epoch_step = self.step + 1, self.epoch_step + 1
                 if self.averaged:
                     self.averaged.update_parameters(self.model)
