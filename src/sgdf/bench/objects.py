@@ -72,6 +72,13 @@ def options_of(
         raise SpecError(f"has no signature that says what it takes: {error}") from error
     known = {p.name: p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
     takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters)
+    if takes_any and inspect.isclass(target):
+        # What a constructor takes under any name it hands on; what nobody knows would be lost.
+        for base in target.__mro__[1:]:
+            constructor = vars(base).get("__init__", object.__init__)
+            inherited = list(inspect.signature(constructor).parameters.values())[skip + 1 :]
+            known = {p.name: p for p in inherited if p.default is not p.empty} | known
+        takes_any = False
     options = {
         name: _fitted(name, p.default, p.default, p)
         for name, p in known.items()

@@ -24,6 +24,8 @@ class Entry:
     options: Mapping[str, Any] = field(default_factory=dict)
 
 
+_COUPLED = {"weight_decouple": False}  # as published; the library's default is the other
+
 OPTIMIZERS = {
     "sgdf": Entry("sgdf:SGDF", "SGD on the filtered gradient"),
     "filter-adam": Entry("sgdf:FilterAdam", "Adam on the filtered gradient"),
@@ -39,6 +41,24 @@ OPTIMIZERS = {
     "adamw": Entry("torch.optim:AdamW", "Adam, decay decoupled"),
     "radam": Entry("torch.optim:RAdam", "Adam with a rectified variance"),
     "rmsprop": Entry("torch.optim:RMSprop", "RMSprop"),
+    "adabelief": Entry(
+        "pytorch_optimizer:AdaBelief", "Adam on the variance", {"eps": 1e-8, **_COUPLED}
+    ),
+    "adabound": Entry("pytorch_optimizer:AdaBound", "from Adam to SGD by bounds", _COUPLED),
+    "eadam": Entry("sgdf.bench.baselines.adams:EAdam", "Adam whose ε adds up"),
+    "padam": Entry("sgdf.bench.baselines.adams:Padam", "Adam to a partial power"),
+    "yogi": Entry("pytorch_optimizer:Yogi", "Adam with an additive variance", _COUPLED),
+    "msvag": Entry("sgdf.bench.baselines.decayed:MSVAG", "momentum damped by variance"),
+    "fromage": Entry("sgdf.bench.baselines.decayed:Fromage", "steps relative to the weights"),
+    "lion": Entry("pytorch_optimizer:Lion", "the sign of an interpolated momentum"),
+    "signsgd": Entry(
+        "pytorch_optimizer:SignSGD", "the sign of the gradient", {"momentum": 0.0, **_COUPLED}
+    ),
+    "qhm": Entry(
+        "pytorch_optimizer:QHM",
+        "a fixed gain between gradient and mean",
+        {"momentum": 0.999, "nu": 0.7},
+    ),
 }
 
 

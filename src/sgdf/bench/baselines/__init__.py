@@ -1,0 +1,1 @@
+"""Optimizers to compare with that no library has as they were published."""
