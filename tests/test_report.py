@@ -6,6 +6,7 @@ import itertools
 import math
 import random
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -306,9 +307,9 @@ def test_a_damaged_run_is_listed_and_counts_for_nothing(tmp_path, name, content)
     report.write(tmp_path / "report")
     finished = 1 if name in ("metrics.jsonl", "result.json") else 2
     assert f"{finished} of 3 runs finished" in report.contents.summary[0]
-    (target,) = [table for table in report.contents.tables if table.name == "target-0"]
+    target = Target.of(report.findings.problems[0], 0.5)
     lost = name == "failure.json"
-    assert target.rows[0][1].text == f"{finished} of {finished + lost}"
+    assert len(target.hits(report.findings.problems[0].settings[0])) == finished + lost
 
 
 def test_an_earlier_report_leaves_nothing_behind(tmp_path):
@@ -423,6 +424,20 @@ def test_a_run_in_two_stores_counts_once(tmp_path):
 # Targets and profiles
 
 
+def test_a_task_stands_for_all_of_its_problems(tmp_path):
+    for epochs, optimizer in itertools.product((1, 2), ("sgd", "adam")):
+        make_run(tmp_path, [0.9] * epochs, epochs=epochs, optimizer=optimizer)
+    wanted = {"points": 0.5, "points, 2 epochs": 0.6}
+    assert [target.value for target in Report.of([tmp_path], wanted).targets] == [0.5, 0.6]
+
+
+def test_intervals_of_accuracies_stay_within_what_is_possible():
+    sample = Sample((0.99, 1.0, 0.97))
+    assert sample.interval[1] > 1.0
+    assert interval(sample, 100.0, (0.0, 100.0)).parts["high"] == 100.0
+    assert interval(sample, 100.0).parts["high"] > 100.0
+
+
 def test_time_to_target(store):
     lines, _ = gather(Store(store).folders()).problems
     target = Target.of(lines, 0.6)
@@ -450,13 +465,18 @@ def test_a_target_that_is_not_reached_by_half_is_missed(tmp_path):
     assert Target.of(problem, 0.8).typical(problem.settings[0]) is None
 
 
-def test_by_default_three_quarters_come_to_the_target(store):
+def test_by_default_three_quarters_reach_the_target_each_time(store, tmp_path):
     lines, _ = gather(Store(store).folders()).problems
-    assert Target.of(lines, None).value == pytest.approx(0.703)
+    target = Target.of(lines, None)
+    assert target.value == pytest.approx(0.7)
+    assert all(target.typical(setting) for setting in lines.headline)
+    make_run(tmp_path, [0.5])
+    (alone,) = gather(Store(tmp_path).folders()).problems
+    assert Target.of(alone, None) is None
 
 
 def test_a_target_for_no_problem_is_refused(store):
-    with pytest.raises(SpecError, match=r"no problem 'point'.*lines, points"):
+    with pytest.raises(SpecError, match=r"no task or problem 'point'; there is 'lines', 'points'"):
         Report.of([store], {"point": 0.5})
 
 
@@ -543,6 +563,7 @@ def test_curves_are_means_with_bands(tmp_path):
     for seed, top in enumerate((0.6, 0.9)):
         make_run(tmp_path, [0.3, top], seed=seed)
     make_run(tmp_path, [0.1], seed=2, diverged=7)  # in no mean
+    begin(tmp_path, table_of(optimizer="own")).append(rows_of([0.9]))  # nor drawn alone
     make_run(tmp_path, [0.3, 0.4], optimizer="adam")
     report = Report.of([tmp_path])
     steps = plot_of(report, "curves-steps-0")
@@ -550,6 +571,7 @@ def test_curves_are_means_with_bands(tmp_path):
     assert titles == [
         "validation accuracy", "test accuracy", "training loss", "validation loss", "test loss"
     ]  # fmt: skip
+    assert set(drawn(steps)[1]) == {"sgd", "adam"}
     np.testing.assert_allclose(drawn(steps)[1]["sgd"], [[10, 30.0], [20, 75.0]])
     np.testing.assert_allclose(drawn(steps)[2]["sgd"], [[10, 1 / 2], [20, 1 / 3]])
     vertices = bands(steps.axes[1])[list(drawn(steps)[1]).index("sgd")]
@@ -616,7 +638,8 @@ def test_too_many_settings_are_neither_drawn_nor_compared(tmp_path):
     report = Report.of([tmp_path])
     assert {plot.name for plot in report.contents.plots} == {"rates-0"}
     assert not any(table.name.startswith("comparisons") for table in report.contents.tables)
-    (line,) = report.contents.verdicts["points"]
+    setup, line = report.contents.notes["points"]
+    assert setup == "points(), 4 epochs, batches of 64, ConstantLR."
     assert "more than 30 settings" in line
 
 
@@ -698,13 +721,21 @@ def test_text_is_text_in_markdown_latex_and_csv(name):
     assert not re.search(r"(?<!\\)<", formats.markdown(table))
     latex = formats.latex(table)
     assert latex.count(r"\\" + "\n") == 2
+    assert "$-$1.5" in latex
     assert not re.search(r"\\\\\s*\[", latex)
     assert len(re.findall(r"(?<!\\)[&]", latex)) == 2
-    assert not re.search(r"(?<!\\)[%#_]", latex.replace("tab:t", ""))
+    body = latex.replace("tab:t", "").replace("{!}{%", "")
+    assert not re.search(r"(?<!\\)[%#_]", body)
     assert r"\input" not in latex
     (header, row) = csv.reader(io.StringIO(formats.comma_separated(table)))
     assert header[0].lstrip("'") == seen
     assert row == [f"'{seen}" if seen[0] in "=+-@" else seen, "-1.5"]
+
+
+def test_csv_has_no_words_among_its_numbers():
+    rows = ((number(1.0),), (Cell("missed", math.inf),))
+    text = formats.comma_separated(Table("t", "", "", "", ("steps",), rows))
+    assert text.splitlines() == ["steps", "1.0", '""'] or text.splitlines() == ["steps", "1.0", ""]
 
 
 def test_csv_has_the_numbers_behind_a_cell():
@@ -834,6 +865,10 @@ def test_the_command_writes_a_report(store, tmp_path):
     assert "sgdf" in result.output
     assert str(tmp_path / "out/index.html") in result.output.replace("\n", "")
     assert "time to accuracy 75 %" in (tmp_path / "out/report.md").read_text().lower()
+    assert "Time to accuracy 75 %" in result.output
+    assert (
+        f"The commands are for the folder {Path.cwd()}" in (tmp_path / "out/index.html").read_text()
+    )
 
 
 def test_by_default_it_goes_beside_the_runs(tmp_path):
@@ -850,7 +885,7 @@ def test_by_default_it_goes_beside_the_runs(tmp_path):
     [
         (["nowhere"], "no such folder"),
         (["STORE", "--target", "much"], "not a number"),
-        (["STORE", "--target", "circles=1"], "no problem 'circles'"),
+        (["STORE", "--target", "circles=1"], "no task or problem 'circles'"),
         (["STORE", "--out", ""], "a folder needs a name"),
         (["STORE", "--out", "FILE/report"], "FILE"),
     ],

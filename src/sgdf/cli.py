@@ -453,11 +453,11 @@ def report(
         list[str] | None,
         typer.Option(
             "--target",
-            metavar="[PROBLEM=]VALUE",
+            metavar="[TASK=]VALUE",
             callback=_targets,
-            help="The metric to be reached, as in 0.97 or digits-cnn=0.97: how long does each "
-            "optimizer take? Default: the mean that three quarters of them come to. "
-            "May be repeated.",
+            help="The metric to be reached, as in 0.97, or digits-cnn=0.97 for one task or "
+            "problem: how long does each optimizer take? Default: what three quarters of them "
+            "reach with every seed. May be repeated.",
         ),
     ] = None,
 ) -> None:
@@ -485,7 +485,7 @@ def _report(stores: list[Path], out: Path | None, targets: dict[str, float]) -> 
         raise _refused(error) from error
     for line in made.contents.summary:
         _say(console, line)
-    for part in results_in_brief(made.contents):
+    for part in results_in_brief(made.contents, bool(targets)):
         console.print()
         console.print(part, highlight=False, soft_wrap=isinstance(part, str))
     _say(console, f"\nReport: {page}")

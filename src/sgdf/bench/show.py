@@ -16,6 +16,7 @@ from rich.table import Table
 from .labels import labels, order, settings_label
 from .objects import SpecError, required
 from .optimizers import OPTIMIZERS, find_optimizer, optimizer_options, optimizer_preset
+from .report import cells
 from .report.formats import one_line
 from .spec import Run, bundled_experiments, load
 from .store import RunFolder, State
@@ -133,24 +134,31 @@ def plan_tables(runs: Iterable[Run]) -> dict[str, dict[str, Any]]:
     return {run.key: run.as_table() for run in runs}
 
 
-def results_in_brief(report: Contents) -> Iterable[Any]:
+def results_in_brief(report: Contents, with_targets: bool) -> Iterable[Any]:
     """Yield what came out, a table or a line at a time; the page has the rest."""
-    for table in report.tables:
-        if table.name.startswith("results-"):
-            kept = [i for i, title in enumerate(table.columns) if title not in _LEFT_OUT]
-            shown = _catalogue()
-            shown.title, shown.title_justify = escape(one_line(table.section)), "left"
-            for i in kept:
-                justify: JustifyMethod = "left" if table.rows[0][i].order is None else "right"
-                shown.add_column(escape(one_line(table.columns[i])), justify=justify)
-            for row in table.rows:
-                shown.add_row(*(escape(one_line(row[i].text)) for i in kept))
-            yield shown
-            yield from (escape(one_line(line)) for line in report.verdicts[table.section])
+    for section in report.sections:
+        for table in report.tables:
+            if table.section != section or not table.rows:
+                continue
+            if table.name.startswith("results-"):
+                yield _in_terminal(table, one_line(section))
+                yield from (escape(one_line(line)) for line in report.notes[section][1:])
+            elif with_targets and table.name.startswith("target-"):
+                yield _in_terminal(table, table.title)
 
 
-# An interval takes more room than a terminal has.
-_LEFT_OUT = ("95 % interval", "training loss there", "state (bytes per parameter)")
+def _in_terminal(table: cells.Table, title: str) -> Table:
+    """Return a table without what a terminal has no room for."""
+    dispensable = ("95 % interval", "training loss", "state")
+    kept = [i for i, name in enumerate(table.columns) if not name.startswith(dispensable)]
+    shown = _catalogue()
+    shown.title, shown.title_justify = escape(title), "left"
+    for i in kept:
+        justify: JustifyMethod = "left" if table.rows[0][i].order is None else "right"
+        shown.add_column(escape(one_line(table.columns[i])), justify=justify)
+    for row in table.rows:
+        shown.add_row(*(escape(one_line(row[i].text)) for i in kept))
+    return shown
 
 
 def task_table() -> Table:

@@ -10,6 +10,7 @@ from .statistics import Sample
 
 NOTHING = "–"
 OVERALL = "Overall"
+_ANY = (-math.inf, math.inf)
 
 
 @dataclass(frozen=True)
@@ -89,15 +90,15 @@ def figure(sample: Sample, scale: float = 1.0) -> Cell:
     return Cell(text, sample.mean, {**parts, "sd": sample.sd})
 
 
-def interval(sample: Sample, scale: float = 1.0) -> Cell:
-    """Return the 95 % interval of the mean, if there is one.
+def interval(sample: Sample, scale: float = 1.0, within: tuple[float, float] = _ANY) -> Cell:
+    """Return the 95 % interval of the mean, if there is one, as far as it lies within bounds.
 
     >>> interval(Sample((1.0, 2.0, 3.0))).text
     '-0.5 to 4.5'
     """
     if sample.interval is None or sample.sd is None:
         return Cell(NOTHING)
-    low, high = (scale * end for end in sample.interval)
+    low, high = (min(max(scale * end, within[0]), within[1]) for end in sample.interval)
     text = f"{_decimals(low, scale * sample.sd)} to {_decimals(high, scale * sample.sd)}"
     return Cell(text, low, {"low": low, "high": high})
 

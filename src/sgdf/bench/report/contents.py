@@ -6,6 +6,7 @@ import json
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import tomli_w
@@ -17,7 +18,7 @@ from .cells import OVERALL, Table
 from .data import Findings, Setting
 from .drawing import Plot
 from .figures import plots
-from .tables import tables, verdicts
+from .tables import tables, verdicts, what_was_trained
 from .targets import Target
 
 
@@ -40,11 +41,13 @@ class Contents:
     summary: tuple[str, ...]
     optimizers: tuple[str, ...]
     sections: tuple[str, ...]
-    verdicts: Mapping[str, tuple[str, ...]]
-    """By section: which differences are shown, in words."""
+    notes: Mapping[str, tuple[str, ...]]
+    """By section: what was trained, and which differences are shown."""
     tables: tuple[Table, ...]
     plots: tuple[Plot, ...]
     details: tuple[Detail, ...]
+    where: str
+    """Where the commands of the details hold."""
     environments: tuple[tuple[Mapping[str, str], tuple[str, ...]], ...]
 
     def parts(self, section: str) -> list[Table | Plot]:
@@ -71,7 +74,7 @@ def contents(
         summary=_summary(findings),
         optimizers=findings.optimizers,
         sections=tuple(name for name in (*names, OVERALL) if name in used),
-        verdicts={problem.name: tuple(verdicts(problem)) for problem in findings.problems},
+        notes={p.name: (what_was_trained(p), *verdicts(p)) for p in findings.problems},
         tables=all_tables,
         plots=all_plots,
         details=tuple(
@@ -79,6 +82,7 @@ def contents(
             for problem in findings.problems
             for setting in problem.settings
         ),
+        where=f"The commands are for the folder {Path.cwd()}.",
         environments=_environments(findings),
     )
 

@@ -202,7 +202,7 @@ class Problem:
         protocol there is nothing to choose by: all settings are here.
         """
         if self.protocol != "validation":
-            return self.settings
+            return tuple(sorted(self.settings, key=self._rank, reverse=True))
         best: dict[str, Setting] = {}
         for setting in self.settings:
             rival = best.get(setting.optimizer)
@@ -214,8 +214,8 @@ class Problem:
         """Return what the best setting has most of."""
         lost = sum(run.lost for run in setting.runs)
         unfinished = len(setting.runs) - lost - len(setting.finished)
-        mean = setting.sample("validation", self.metric).mean
-        loss = setting.sample("validation", "loss").mean
+        mean = setting.sample(self.judged_on, self.metric).mean
+        loss = setting.sample(self.judged_on, "loss").mean
         score = mean if self.largest else -mean
         return (
             len(setting.finished) > 0,

@@ -121,9 +121,12 @@ class Sheet:
         if self.in_cell:
             (x, y), (width, height) = self.cells[-1], self._free
             box = (x, y, width, height)
-            self.figure.legend(handles, names, loc="center", bbox_to_anchor=box)
-        elif names:
-            self.figure.legend(handles, names, loc="lower center", ncols=self.legend_columns)
+            made = self.figure.legend(handles, names, loc="center", bbox_to_anchor=box)
+        else:
+            made = self.figure.legend(handles, names, loc="lower center", ncols=self.legend_columns)
+        for drawn, key, text in zip(handles, made.legend_handles, made.get_texts(), strict=True):
+            for part in filter(None, (key, text)):
+                part.set_gid(drawn.get_gid())
         return self.figure
 
 

@@ -113,16 +113,11 @@ def _looked(problem: Problem, by_name: dict[str, Look]) -> Iterator[tuple[Settin
 
 
 def _curve(setting: Setting, split: str, metric: str, against: str) -> Curve | None:
-    """Return how a metric went, epoch by epoch; what is not finite is left out.
-
-    Runs that were lost, or are not over, would bend the mean where they end: they are drawn
-    only where there are no others, up to the end of the shortest.
-    """
+    """Return how a metric went in the finished runs; what is not finite is left out."""
     runs = [
         {row["epoch"]: row for row in run.epochs if metric in row.get(split, {})}
-        for run in setting.finished or setting.runs
+        for run in setting.finished
     ]
-    runs = [run for run in runs if run]
     epochs = sorted(set.intersection(*map(set, runs))) if runs else []
     if not epochs:
         return None

@@ -29,6 +29,8 @@ _LATEX = {
     **{sign: "\\" + sign for sign in "&%$#_"},
 }
 ROWS_OF_A_PAGE = 35
+_NO_WIDER_THAN_THE_PAGE = r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%"
+_MINUS = re.compile(r"(?<![\w-])-(?=\d)")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 
 
@@ -74,7 +76,8 @@ def latex(table: Table) -> str:
         for i in range(len(table.columns))
     ]
     columns = "".join("r" if is_number else "l" for is_number in numeric)
-    caption = f"\\caption{{{latex_text(table.title)}. {latex_text(table.about)}}}"
+    stop = "" if table.title.endswith("?") else "."
+    caption = f"\\caption{{{latex_text(table.title)}{stop} {latex_text(table.about)}}}"
     label = f"\\label{{tab:{table.name}}}"
     head = [r"\toprule", _latex_row(table.columns), r"\midrule"]
     rows = [*(_latex_row(cell.text for cell in row) for row in table.rows), r"\bottomrule"]
@@ -82,9 +85,9 @@ def latex(table: Table) -> str:
         begin, end = [rf"\begin{{longtable}}{{{columns}}}"], [r"\end{longtable}"]
         lines = [*begin, rf"{caption}{label} \\", *head, r"\endhead", *rows, *end]
     else:
-        begin = [r"\begin{table}", r"\centering", caption, label]
+        begin = [r"\begin{table}", r"\centering", caption, label, _NO_WIDER_THAN_THE_PAGE]
         begin.append(rf"\begin{{tabular}}{{{columns}}}")
-        lines = [*begin, *head, *rows, r"\end{tabular}", r"\end{table}"]
+        lines = [*begin, *head, *rows, r"\end{tabular}}", r"\end{table}"]
     return "\n".join(lines) + "\n"
 
 
@@ -94,7 +97,8 @@ def latex_text(text: str) -> str:
     >>> print(latex_text("50 % of $x_1$"))
     50 \% of \$x\_1\$
     """
-    return "".join(_LATEX.get(sign, sign) for sign in one_line(text))
+    signs = "".join(_LATEX.get(sign, sign) for sign in one_line(text))
+    return _MINUS.sub("$-$", signs)
 
 
 def _latex_row(texts: Iterable[str]) -> str:
@@ -104,13 +108,13 @@ def _latex_row(texts: Iterable[str]) -> str:
 def comma_separated(table: Table) -> str:
     """Return a table of plain numbers: a cell made of several has a column for each of them."""
     parts = [
-        list(dict.fromkeys(part for row in table.rows for part in row[i].parts)) or [""]
+        list(dict.fromkeys(part for row in table.rows for part in row[i].parts))
         for i in range(len(table.columns))
     ]
     header = [
         f"{title} {part}".strip()
         for title, own in zip(table.columns, parts, strict=True)
-        for part in own
+        for part in own or [""]
     ]
     rows = [
         [value for cell, own in zip(row, parts, strict=True) for value in _values(cell, own)]
@@ -128,9 +132,7 @@ def comma_separated_rows(rows: Iterable[Iterable[object]]) -> str:
 
 
 def _values(cell: Cell, parts: list[str]) -> list[object]:
-    if cell.parts or parts != [""]:
-        return [cell.parts.get(part, "") for part in parts]
-    return [cell.text]
+    return [cell.parts.get(part, "") for part in parts] if parts else [cell.text]
 
 
 def _harmless(value: object) -> object:

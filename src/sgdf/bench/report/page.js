@@ -50,13 +50,10 @@ for (const chip of document.querySelectorAll(".chip")) {
   });
 }
 
-// A link to a setting opens it, and what is printed is open.
+// A link to a setting opens it.
 const openTarget = () => {
   const target = location.hash && document.getElementById(location.hash.slice(1));
   if (target instanceof HTMLDetailsElement) target.open = true;
 };
 window.addEventListener("hashchange", openTarget);
 openTarget();
-window.addEventListener("beforeprint", () => {
-  for (const details of document.querySelectorAll("details")) details.open = true;
-});

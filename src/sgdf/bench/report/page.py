@@ -57,7 +57,8 @@ def page(contents: Contents) -> str:
 {sections}
 <h2 id="settings">Settings, runs and commands</h2>
 <p class="about">Each setting as it was resolved, with nothing left to a default; the command does
-the run again elsewhere, and on the same machine with the same versions to the last bit.</p>
+the run again elsewhere, and on the same machine with the same versions to the last bit.
+{_text(contents.where)}</p>
 {"".join(map(_detail, contents.details))}
 <h2 id="environments">Environments</h2>
 {_environments(contents)}
@@ -98,7 +99,7 @@ def _anchor(index: int) -> str:
 def _legend(by_name: Mapping[str, Look]) -> str:
     chips = "".join(
         f'<button class="chip" aria-pressed="true" data-of="{mark_of(name)}" '
-        f'title="show or hide it in all plots">{_swatch(look)}{_name(name)}</button>'
+        f'title="show or hide it in plots and tables">{_swatch(look)}{_name(name)}</button>'
         for name, look in by_name.items()
     )
     return f'<div class="legend chips" role="group" aria-label="optimizers">{chips}</div>'
@@ -118,7 +119,7 @@ def _section(title: str, contents: Contents, by_name: Mapping[str, Look]) -> str
         for part in contents.parts(title)
     ]
     anchor = _anchor(contents.sections.index(title))
-    said = _paragraphs(contents.verdicts.get(title, ()))
+    said = _paragraphs(contents.notes.get(title, ()))
     body = "\n".join([said, *parts])
     return f'<section id="{anchor}">\n<h2>{_name(title)}</h2>\n{body}\n</section>'
 
@@ -132,7 +133,7 @@ def _table(table: Table, by_name: Mapping[str, Look]) -> str:
         for title, is_number in zip(table.columns, numeric, strict=True)
     )
     rows = "\n".join(
-        "<tr>" + "".join(map(lambda c, n: _cell(c, n, by_name), row, numeric)) + "</tr>"
+        _row_of(row) + "".join(map(lambda c, n: _cell(c, n, by_name), row, numeric)) + "</tr>"
         for row in table.rows
     )
     filtered = (
@@ -147,6 +148,12 @@ def _table(table: Table, by_name: Mapping[str, Look]) -> str:
         f'<table id="{table.name}">\n<thead><tr>{heads}</tr></thead>\n'
         f"<tbody>\n{rows}\n</tbody></table></div>"
     )
+
+
+def _row_of(row: tuple[Cell, ...]) -> str:
+    """Begin a row; one on a single optimizer is hidden with it."""
+    optimizers = [cell.optimizer for cell in row if cell.optimizer]
+    return f'<tr class="{mark_of(optimizers[0])}">' if len(optimizers) == 1 else "<tr>"
 
 
 def _cell(cell: Cell, is_number: bool, by_name: Mapping[str, Look]) -> str:

@@ -6,6 +6,7 @@ Dashes go with them, for lines that lie on each other, and for more optimizers t
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Any
@@ -16,6 +17,7 @@ HUES = ("#D55E00", "#0072B2", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C8C
 """Okabe and Ito's, but for black and yellow, which vanish on a black and on a white page."""
 DASHES = ((), (5, 2), (1.5, 1.5), (6, 1.5, 1.5, 1.5))
 MARKERS = ("o", "s", "^", "D")
+DISTINCT = len(HUES) * len(DASHES)
 _FIRST = ("sgdf", "sgd", "adam", "filter-adam", "adamw", "radam", "sgd-vanilla", "sgd-ema")
 """Those that are compared most often get hues of their own."""
 
@@ -59,10 +61,14 @@ def looks(optimizers: Collection[str]) -> dict[str, Look]:
     True
     """
     bundled = [*_FIRST, *(name for name in OPTIMIZERS if name not in _FIRST)]
+    places = {name: place for place, name in enumerate(bundled) if name in optimizers}
     others = sorted(set(optimizers) - set(bundled))
-    places = {name: place for place, name in enumerate([*bundled, *others])}
+    # Where no bundled one of this report is; last of all in the place of a common one.
+    free = (
+        p for p in (*range(len(_FIRST), DISTINCT), *range(DISTINCT)) if p not in places.values()
+    )
+    places |= dict(zip(others, itertools.chain(free, itertools.count()), strict=False))
     return {
         name: Look(HUES[place % len(HUES)], (place + place // len(HUES)) % len(DASHES))
         for name, place in places.items()
-        if name in optimizers
     }

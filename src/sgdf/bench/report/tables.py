@@ -43,6 +43,21 @@ def tables(
         yield trouble
 
 
+def what_was_trained(problem: Problem) -> str:
+    """Return the task, and what all settings on it have in common, in a line."""
+    options = [f"{key}={value}" for key, value in problem.task.items() if key != "name"]
+    told = [f"{problem.task['name']}({', '.join(options)})"]
+    tables = [setting.table for setting in problem.settings]
+    for words, values in (
+        ("{} epochs", [table["train"]["epochs"] for table in tables]),
+        ("batches of {}", [table["train"]["batch_size"] for table in tables]),
+        ("{}", [table["schedule"]["name"] for table in tables]),
+    ):
+        if len(set(values)) == 1:
+            told.append(words.format(values[0]))
+    return ", ".join(told) + "."
+
+
 def verdicts(problem: Problem) -> list[str]:
     """Return in words which differences between optimizers on a problem are shown."""
     if len(problem.headline) > MOST_COMPARED:
@@ -85,13 +100,14 @@ def _results(problem: Problem, index: int) -> Table:
         if len(problem.settings) > len(problem.headline):
             how += ", and so was the setting of each optimizer"
         how += "; test data decide nothing."
-        shown = [("validation", "validation", ""), ("test", "test", "")]
+        shown = [("test", "test", ""), ("validation", "validation", "")]
+    within = (0.0, 100.0) if unit else (-math.inf, math.inf)
     rows = []
     for setting in problem.headline:
         figures: list[Cell] = []
         for _, split, epoch in shown:
             sample = setting.sample(split, problem.metric, epoch)
-            figures += [figure(sample, scale), interval(sample, scale)]
+            figures += [figure(sample, scale), interval(sample, scale, within)]
         rows.append(
             (
                 _named(setting),
@@ -106,7 +122,7 @@ def _results(problem: Problem, index: int) -> Table:
     columns = [
         title
         for name, _, _ in shown
-        for title in (f"{name} {problem.metric}{unit}", "95 % interval")
+        for title in (f"{name} {problem.metric}{unit}", f"95 % interval, {name}")
     ]
     return Table(
         f"results-{index}",
@@ -214,7 +230,9 @@ def _to_target(target: Target, index: int) -> Table:
     scale, _ = problem.units[problem.metric]
     value = f"{scale * target.value:.4g}{' %' if scale == 100 else ''}"
     origin = (
-        "as asked for" if target.given else "the mean that three quarters of the optimizers come to"
+        "as asked for"
+        if target.given
+        else "what three quarters of the optimizers reach with every seed"
     )
     rows: list[tuple[Cell, ...]] = []
     for setting in problem.headline:

@@ -22,18 +22,23 @@ class Target:
     problem: Problem
     value: float
     given: bool
-    """Whether somebody asked for it; else three quarters of the optimizers come to it."""
+    """Whether somebody asked for it; else three quarters of the optimizers reach it each time."""
 
     @classmethod
     def of(cls, problem: Problem, given: float | None) -> Target | None:
-        """Return the target that is given, or the mean that three quarters come to, if any."""
+        """Return the target that is given, or what three quarters of several reach each time."""
         if given is not None:
             return cls(problem, given, True)
-        means = [
-            setting.sample(problem.judged_on, problem.metric).mean for setting in problem.headline
+        samples = [s.sample(problem.judged_on, problem.metric) for s in problem.headline]
+        worst = [
+            (min if problem.largest else max)(sample.values)
+            for sample in samples
+            if math.isfinite(sample.mean)
         ]
-        finite = sorted(filter(math.isfinite, means), reverse=not problem.largest)
-        return cls(problem, finite[len(finite) // 4], False) if finite else None
+        if len(worst) < 2:
+            return None
+        worst.sort(reverse=not problem.largest)
+        return cls(problem, worst[len(worst) // 4], False)
 
     def hit(self, run: RunRecord) -> Hit | None:
         """Return when a run reached the target first, or None if it never did, or was lost."""

@@ -44,7 +44,7 @@ class Report:
 
         Args:
             stores: folders that runs are kept in.
-            wanted: targets by problem, or by ``""`` for all that have none of their own.
+            wanted: targets by problem or task, or by ``""`` for all that have none of their own.
             beside: results printed elsewhere; by default those of the paper.
         """
         findings = gather(folder for path in stores for folder in Store(path).folders())
@@ -75,12 +75,16 @@ class Report:
 
 def _targets(findings: Findings, wanted: Mapping[str, float]) -> Iterator[Target]:
     """Yield the target of each problem that has one."""
-    names = [problem.name for problem in findings.problems]
+    names = dict.fromkeys(
+        name for problem in findings.problems for name in (problem.task["name"], problem.name)
+    )
     for name in wanted:
         if name and name not in names:
-            raise SpecError(f"target: no problem {name!r}; there is {', '.join(names)}")
+            known = ", ".join(map(repr, names))
+            raise SpecError(f"target: no task or problem {name!r}; there is {known}")
     for problem in findings.problems:
-        value = wanted.get(problem.name, wanted.get(""))
+        asked = (wanted.get(name) for name in (problem.name, problem.task["name"], ""))
+        value = next((value for value in asked if value is not None), None)
         if value is not None and value > 1.0 and problem.units[problem.metric][0] == 100.0:
             raise SpecError(
                 f"target = {value:g}: {problem.metric} on {problem.name} is at most 1; "
@@ -100,14 +104,14 @@ def _markdown(contents: Contents) -> str:
     parts = [f"# {text(contents.title)}\n", *(f"{text(line)}\n" for line in contents.summary)]
     for section in contents.sections:
         parts.append(f"## {text(section)}\n")
-        parts += [f"{text(line)}\n" for line in contents.verdicts.get(section, ())]
+        parts += [f"{text(line)}\n" for line in contents.notes.get(section, ())]
         parts += [
             formats.markdown(part)
             if isinstance(part, Table)
             else f"### {text(part.title)}\n\n{text(part.about)}\n\n![](figures/{part.name}.png)\n"
             for part in contents.parts(section)
         ]
-    parts.append("## Settings, runs and commands\n")
+    parts.append(f"## Settings, runs and commands\n\n{text(contents.where)}\n")
     for detail in contents.details:
         shown = "\n".join([detail.spec, *detail.commands])
         parts.append(f"### {text(detail.title)}\n\n{_fenced(shown)}\n")
@@ -125,7 +129,9 @@ def _fenced(text: str) -> str:
 
 
 def _latex(contents: Contents) -> str:
-    head = "% Needs booktabs and longtable and, for names beyond Latin letters, a Unicode engine.\n"
+    head = (
+        "% Needs booktabs, longtable and graphicx; a Unicode engine for names beyond Latin ones.\n"
+    )
     return "\n".join([head, *map(formats.latex, contents.tables)])
 
 
@@ -134,9 +140,15 @@ def _run_rows(findings: Findings) -> Iterator[list[Any]]:
     runs = [(problem, run) for problem in findings.problems for run in problem.runs]
     metrics = sorted({name for problem in findings.problems for name in problem.metrics})
     options = sorted({key for _, run in runs for key in run.table["optimizer"]} - {"name"})
-    figures = [(split, metric) for split in SPLITS for metric in metrics]
+    figures = [
+        (split, metric)
+        for split in SPLITS
+        for metric in metrics
+        if any(run.value(split, metric) is not None for _, run in runs)
+    ]
     yield [
-        "run", "problem", "optimizer", *options, "schedule", "batch_size", "seed", "state", "epoch",
+        "run", "problem", "optimizer", *options, "schedule", "protocol",
+        "epochs", "batch_size", "seed", "state", "epoch",
         *(f"{split} {metric}" for split, metric in figures),
         *(f"last {split} {metric}" for split, metric in figures),
         "steps", "step seconds", "data seconds", "parameters", "state bytes",
@@ -150,7 +162,8 @@ def _run_rows(findings: Findings) -> Iterator[list[Any]]:
             settings["name"],
             *(_plain(settings.get(key, "")) for key in options),
             run.table["schedule"]["name"],
-            run.table["train"]["batch_size"],
+            run.table["protocol"],
+            *(run.table["train"][key] for key in ("epochs", "batch_size")),
             run.seed,
             run.state.value,
             (run.chosen or {}).get("epoch", ""),
