@@ -207,7 +207,7 @@ REFERENCES = {
 }  # fmt: skip
 DECOUPLED = ("lion", "adamw")
 LOOSER = {"adabound": 1e-9}  # the library adds 1e-15 to the second moment
-TESTED_ELSEWHERE = {"sgdf", "filter-adam", "sign-sgdf", "filter-muon", "sgd-ema", "sgd-cm"}
+TESTED_ELSEWHERE = {"muon", "sgdf", "filter-adam", "sign-sgdf", "filter-muon", "sgd-ema", "sgd-cm"}
 
 
 def build(name, params, **options):
@@ -262,6 +262,35 @@ def test_2000_steps_stay_finite(name):
     assert all(torch.isfinite(param).all() for param in params)
 
 
+@pytest.mark.parametrize("scaling", ["original", "match_rms_adamw"])
+@pytest.mark.parametrize("nesterov", [True, False])
+def test_muon_is_torchs_on_matrices_and_adamw_elsewhere(nesterov, scaling):
+    generator = torch.Generator().manual_seed(0)
+    shapes = ((6, 4), (3, 5), (4, 2, 3, 3), (7,), ())
+    own, theirs = (
+        [torch.nn.Parameter(torch.randn(s, generator=generator.manual_seed(1))) for s in shapes]
+        for _ in range(2)
+    )
+    flat = torch.nn.Parameter(theirs[2].detach().flatten(1))
+    options = {"lr": 0.02, "weight_decay": 0.1}
+    muon = {"nesterov": nesterov, "adjust_lr_fn": scaling}
+    optimizer = build("muon", own, **options, **muon)
+    others = [
+        torch.optim.Muon([*theirs[:2], flat], momentum=0.95, **options, **muon),
+        torch.optim.AdamW(theirs[3:], **options),
+    ]
+    for _ in range(50):
+        grads = [torch.randn(shape, generator=generator) for shape in shapes]
+        for param, grad in zip(own, grads, strict=True):
+            param.grad = grad.clone()
+        for param, grad in zip([*theirs[:2], flat, *theirs[3:]], grads, strict=True):
+            param.grad = grad.reshape(param.shape)
+        for one in (optimizer, *others):
+            one.step()
+    for param, other in zip(own, [*theirs[:2], flat, *theirs[3:]], strict=True):
+        torch.testing.assert_close(param.reshape(other.shape), other, rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.parametrize("name", ["msvag", "fromage"])
 def test_added_decay_leaves_the_gradient_and_checkpoints_alone(name):
     param = torch.nn.Parameter(torch.ones(3))
@@ -279,7 +308,12 @@ def test_added_decay_leaves_the_gradient_and_checkpoints_alone(name):
 
 @pytest.mark.parametrize(
     ("name", "option"),
-    [("eadam", {"eps": -1.0}), ("padam", {"partial": 0.6}), ("eadam", {"betas": (1.0, 0.9)})],
+    [
+        ("eadam", {"eps": -1.0}),
+        ("eadam", {"betas": (1.0, 0.9)}),
+        ("padam", {"partial": 0.6}),
+        ("muon", {"momentum": 1.0}),
+    ],
 )
 def test_wrong_options_are_refused(name, option):
     with pytest.raises(ValueError, match="Invalid"):
@@ -288,5 +322,6 @@ def test_wrong_options_are_refused(name, option):
 
 def test_an_option_that_nobody_knows_is_refused():
     for name, option in (("yogi", "nonsense"), ("pytorch_optimizer:MSVAG", "weight_decay")):
-        with pytest.raises(SpecError, match=f"{option}.*no such option"):
+        with pytest.raises(SpecError, match=f"{option}.*no such option") as refused:
             optimizer_options(name, {option: 0.1})
+        assert "defaults" not in str(refused.value)  # which is torch.optim.Optimizer's own

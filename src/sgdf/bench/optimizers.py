@@ -45,8 +45,8 @@ OPTIMIZERS = {
         "pytorch_optimizer:AdaBelief", "Adam on the variance", {"eps": 1e-8, **_COUPLED}
     ),
     "adabound": Entry("pytorch_optimizer:AdaBound", "from Adam to SGD by bounds", _COUPLED),
-    "eadam": Entry("sgdf.bench.baselines.adams:EAdam", "Adam whose ε adds up"),
-    "padam": Entry("sgdf.bench.baselines.adams:Padam", "Adam to a partial power"),
+    "eadam": Entry("sgdf.bench.baselines.eadam:EAdam", "Adam whose ε adds up"),
+    "padam": Entry("sgdf.bench.baselines.padam:Padam", "Adam to a partial power"),
     "yogi": Entry("pytorch_optimizer:Yogi", "Adam with an additive variance", _COUPLED),
     "msvag": Entry("sgdf.bench.baselines.decayed:MSVAG", "momentum damped by variance"),
     "fromage": Entry("sgdf.bench.baselines.decayed:Fromage", "steps relative to the weights"),
@@ -54,6 +54,7 @@ OPTIMIZERS = {
     "signsgd": Entry(
         "pytorch_optimizer:SignSGD", "the sign of the gradient", {"momentum": 0.0, **_COUPLED}
     ),
+    "muon": Entry("sgdf.bench.baselines.muon:Muon", "orthogonal for matrices, AdamW for the rest"),
     "qhm": Entry(
         "pytorch_optimizer:QHM",
         "a fixed gain between gradient and mean",
