@@ -57,6 +57,11 @@ def run():
 
 
 RESUMED = {
+    "sampled curvature": {
+        "task": "digits-mlp",
+        "optimizer": {"name": "sophia", "lr": 1e-3, "hessian_every": 2},
+        "train": {"epochs": 1, "batch_size": 256},
+    },
     "dropout and BatchNorm": {},
     "averaged weights": {"train": {"ema_decay": 0.9}},
     "accumulation and clipping": {"train": {"accumulate": 2, "clip_norm": 0.1}},

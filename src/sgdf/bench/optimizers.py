@@ -55,6 +55,7 @@ OPTIMIZERS = {
         "pytorch_optimizer:SignSGD", "the sign of the gradient", {"momentum": 0.0, **_COUPLED}
     ),
     "muon": Entry("sgdf.bench.baselines.muon:Muon", "orthogonal for matrices, AdamW for the rest"),
+    "sophia": Entry("sgdf.bench.baselines.sophia:SophiaG", "momentum over sampled curvature"),
     "qhm": Entry(
         "pytorch_optimizer:QHM",
         "a fixed gain between gradient and mean",

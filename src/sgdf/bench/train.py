@@ -207,6 +207,8 @@ class Trainer:
                 if update.stepped:
                     update.end()
                 self.step, self.epoch_step = self.step + 1, self.epoch_step + 1
+                if update.curious:
+                    update.look_again(task, batch, self.step)
                 if self.averaged:
                     self.averaged.update_parameters(self.model)
                 if self.step % settings.log_every == 0 or self.epoch_step == self.epoch_steps:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from .spec import Training
+from .tasks import Task
 
 
 def precision(
@@ -54,6 +55,10 @@ class Step:
         self.scales = settings.precision == "float16"
         self.scaler = torch.amp.GradScaler(device.type, enabled=self.scales, init_scale=2.0**16)
         self.outside = precision(settings, device, forward=False)
+        self.curious: list[Any] = [
+            one for one in optimizers.values() if hasattr(one, "update_hessian")
+        ]
+        self.settings, self.device = settings, device
         self.stepped = False  # by the scaler, which has to know when the run's step is over
         self.used = False
         self.complete = True  # false for all but the last of the batches that make a step
@@ -87,6 +92,16 @@ class Step:
         else:
             chosen.step()
         clear_gradients(chosen)
+
+    def look_again(self, task: Task, batch: Any, step: int) -> None:
+        """Let optimizers that measure curvature do so on the batch of this step, if it is time."""
+        for optimizer in self.curious:
+            if step % optimizer.hessian_every == 0:
+                with precision(self.settings, self.device):
+                    loss, count = task.sampled_loss(batch)
+                torch.autograd.backward(loss)
+                optimizer.update_hessian(count)
+                clear_gradients(optimizer)
 
     def end(self) -> None:
         """End a step of the run, in which the scaler let several optimizers make theirs."""

@@ -11,6 +11,11 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 
+def drawn_from(scores: Tensor) -> Tensor:
+    """Return a class for each row of scores, drawn with the probabilities that they stand for."""
+    return torch.multinomial(scores.detach().float().softmax(-1), 1).squeeze(-1)
+
+
 class Batches(Protocol):
     """The batches of one epoch: they can be counted and gone through."""
 
@@ -86,6 +91,16 @@ class Task(ABC):
         Not every step need return all of them. The run has diverged where one is not
         finite, or far above its first value.
         """
+
+    def sampled_loss(self, batch: Any) -> tuple[Tensor, int]:
+        """Return the mean loss on targets drawn from the model's predictions, and their number.
+
+        Only optimizers that measure curvature by it ask for it (SophiaG), right after ``step``
+        with the same batch.
+        """
+        raise NotImplementedError(
+            f"{type(self).__name__} has no sampled_loss(batch), which this optimizer needs"
+        )
 
     @abstractmethod
     def evaluate(self, split: str) -> dict[str, float]:

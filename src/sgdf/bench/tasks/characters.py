@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .base import Task, Update
+from .base import Task, Update, drawn_from
 
 SHARES = {"train": 0.8, "validation": 0.1, "test": 0.1}
 EVALUATION_STREAMS = 16
@@ -76,6 +76,7 @@ class Characters(Task):
     """
 
     hidden: Hidden | None
+    before: Hidden | None  # what the last batch began with
     sequential = True
 
     def __init__(
@@ -105,11 +106,17 @@ class Characters(Task):
     def step(self, batch: Any, update: Update) -> dict[str, Tensor | float]:
         """Step on the mean loss over the stretch."""
         codes, targets = batch
+        self.before = self.hidden
         scores, hidden = self.model(codes, self.hidden)
         self.hidden = hidden[0].detach(), hidden[1].detach()
         loss = nn.functional.cross_entropy(scores.flatten(0, 1), targets.flatten())
         update(loss)
         return {"loss": loss}
+
+    def sampled_loss(self, batch: Any) -> tuple[Tensor, int]:
+        """Return the loss on characters drawn from the predictions."""
+        scores = self.model(batch[0], self.before)[0].flatten(0, 1)
+        return nn.functional.cross_entropy(scores, drawn_from(scores)), len(scores)
 
     def evaluate(self, split: str) -> dict[str, float]:
         """Return the loss, and the same as perplexity and in bits."""

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .base import Task, Update
+from .base import Task, Update, drawn_from
 
 Pair = tuple[Tensor, Tensor]
 EVALUATION_BATCH = 1024
@@ -76,6 +76,13 @@ class Supervised(Task):
         loss = self.loss(self.model(inputs), targets)
         update(loss)
         return {"loss": loss}
+
+    def sampled_loss(self, batch: Any) -> tuple[Tensor, int]:
+        """Return the loss on classes drawn from the predictions."""
+        if not self.classes:
+            return super().sampled_loss(batch)
+        outputs = self.model(batch[0])
+        return self.loss(outputs, drawn_from(outputs)), len(outputs)
 
     def evaluate(self, split: str) -> dict[str, float]:
         """Return loss and, for classes, accuracy."""
