@@ -10,6 +10,9 @@ import typer.main
 
 import sgdf
 from sgdf.analysis.cost import PROBLEMS
+from sgdf.bench.optimizers import optimizer_options
+from sgdf.bench.settings import published_settings, search_space
+from sgdf.bench.show import optimizer_help
 from sgdf.bench.spec import bundled_experiments, load, settled
 from sgdf.cli import _setting, app
 
@@ -213,3 +216,68 @@ def test_plain_sgd_stands_beside_momentum():
         if "SGD" in methods:
             name = (PUBLISHED["optimizers"] | table.get("names", {}))["SGD"]
             assert name == ("sgd-vanilla" if methods & {"SGDM", "SGD-CM"} else "sgd")
+
+
+SETTINGS = tomllib.loads((ROOT / "src/sgdf/bench/settings.toml").read_text())
+COLUMNS = {
+    "Learning Rate": "lr", r"$\beta_1$": "beta1", r"$\beta_2$": "beta2",
+    "Weight Decay": "weight_decay", r"$\varepsilon$": "eps",
+}  # fmt: skip
+
+
+@needs_paper
+@pytest.mark.parametrize("table", SETTINGS["setting"], ids=lambda table: table["label"])
+def test_settings_are_those_of_the_paper(table):
+    before, _, _ = PAPER.read_text().partition(rf"\label{{{table['label']}}}")
+    tabular = before[before.rindex(r"\begin{tabular}") :].partition(r"\end{tabular}")[0]
+    tabular = re.sub(r"\\(toprule|midrule|bottomrule)", "", tabular)
+    head, *rows = (
+        [cell.strip() for cell in row.split("&")] for row in tabular.split(r"\\") if "&" in row
+    )
+    printed = [
+        {
+            COLUMNS[title]: float(cell)
+            for title, cell in zip(head, row, strict=True)
+            if title in COLUMNS and cell != "-"
+        }
+        for row in rows
+    ]
+    assert list(table["optimizers"].values()) == printed
+    for title, key in (("Epochs", "epochs"), ("Batch Size", "batch_size")):
+        assert {row[head.index(title)].partition("/")[0] for row in rows} == {
+            str(table["train"][key])
+        }
+    names = [row[0].lower().partition("{")[0] for row in rows]
+    expected = ["adabelief" if name in names[:i] else name for i, name in enumerate(names)]
+    assert list(table["optimizers"]) == expected
+
+
+def test_settings_are_options_that_the_optimizers_take():
+    for table in SETTINGS["setting"]:
+        for name in table["optimizers"]:
+            for options in published_settings(name).values():
+                optimizer_options(name, options)
+    for search in SETTINGS["search"]:
+        for name in search["optimizers"]:
+            for key, values in search_space(name).items():
+                for value in values:
+                    optimizer_options(name, {key: value})
+    assert published_settings("msvag")["ptb"] == {
+        "lr": 30.0,
+        "beta": 0.9,
+        "weight_decay": 1.2e-06,
+    }
+    assert published_settings("rmsprop")["wgan-gp"] == {"lr": 0.0002, "eps": 1e-08}
+    assert search_space("adam")["betas"] == [(b, 0.999) for b in (0.5, 0.6, 0.7, 0.8, 0.9)]
+    assert search_space("yogi") == {}
+
+
+def test_the_command_shows_them():
+    told = optimizer_help("adamw")
+    assert (
+        "# cifar100: lr = 0.001, betas = [[0.9, 0.999]], weight_decay = 0.01, eps = 1e-08" in told
+    )
+    assert "# betas = [[0.5, 0.999], [0.6, 0.999]" in told
+    assert "# weight_decay = [0.0001, 0.0005, 0.001, 0.01, 0.1]" in told
+    assert tomllib.loads(told)["optimizer"][0]["name"] == "adamw"
+    assert "paper" not in optimizer_help("qhm")

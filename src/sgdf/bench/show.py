@@ -18,6 +18,7 @@ from .objects import SpecError, required
 from .optimizers import OPTIMIZERS, find_optimizer, optimizer_options, optimizer_preset
 from .report import cells
 from .report.formats import one_line
+from .settings import published_settings, search_space
 from .spec import Run, bundled_experiments, load
 from .store import RunFolder, State
 from .tasks import TASKS, find_task
@@ -202,7 +203,28 @@ def optimizer_help(name: str) -> str:
         f"# {key} has no default" if key in needed else f"{key} = {_toml(value)}"
         for key, value in options.items()
     ]
+    lines += _in_the_paper(name)
     return "\n".join(["[[optimizer]]", f'name = "{name}"', *lines])
+
+
+def _in_the_paper(name: str) -> list[str]:
+    """Return what the paper sets and searched for an optimizer, as comments of a spec."""
+    lines = []
+    settings, searched = published_settings(name), search_space(name)
+    if settings:
+        lines += ["", "# In the paper, by task:"]
+    for task, options in settings.items():
+        told = (f"{key} = {_toml(value)}" for key, value in options.items())
+        lines.append(f"# {task}: {', '.join(told)}")
+    if searched:
+        lines += ["", "# What the paper searched:"]
+    for key, values in searched.items():
+        # A tuple is a list within a list already.
+        told = (
+            _toml(value)[1:-1] if isinstance(value, tuple) else _toml(value) for value in values
+        )
+        lines.append(f"# {key} = [{', '.join(told)}]")
+    return lines
 
 
 def experiment_text(name: str) -> str:
