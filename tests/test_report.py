@@ -268,6 +268,13 @@ def test_a_failed_run_is_a_lost_one(tmp_path):
     assert [setting.name for setting in problem.headline] == ["sgd lr=0.1"]
 
 
+def test_every_kind_of_accuracy_is_shown_in_per_cent(tmp_path):
+    make_run(tmp_path, [0.5], metric="top5_accuracy")
+    report = Report.of([tmp_path])
+    assert "50.00 (one seed)" in [cell.text for cell in report.contents.tables[0].rows[0]]
+    assert "test top5_accuracy (%)" in report.contents.tables[0].columns
+
+
 def test_accuracies_that_come_in_per_cent_stay_so(tmp_path):
     make_run(tmp_path, [97.5])
     report = Report.of([tmp_path], {"": 90.0})
