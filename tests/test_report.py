@@ -742,7 +742,7 @@ def test_text_is_text_in_markdown_latex_and_csv(name):
 def test_csv_has_no_words_among_its_numbers():
     rows = ((number(1.0),), (Cell("missed", math.inf),))
     text = formats.comma_separated(Table("t", "", "", "", ("steps",), rows))
-    assert text.splitlines() == ["steps", "1.0", '""'] or text.splitlines() == ["steps", "1.0", ""]
+    assert text.splitlines() == ["steps", "1.0", '""']
 
 
 def test_csv_has_the_numbers_behind_a_cell():
@@ -845,7 +845,7 @@ VISION = {
 @pytest.mark.parametrize("vision", VISION)
 def test_hues_can_be_told_apart_by_everybody(vision):
     # A difference of 10 in Lab is plain at a glance.
-    for one, other in itertools.combinations(HUES[:6], 2):
+    for one, other in itertools.combinations(HUES, 2):
         distance = np.linalg.norm(seen(one, VISION[vision]) - seen(other, VISION[vision]))
         assert distance > 10, (vision, one, other, distance)
 

@@ -420,12 +420,12 @@ def _stores(place: Path) -> list[Path]:
 
 
 def _target(text: str) -> tuple[str, float]:
-    """Parse VALUE or PROBLEM=VALUE."""
+    """Parse VALUE or TASK=VALUE."""
     problem, _, value = text.rpartition("=")
     try:
         return problem.strip(), float(value)
     except ValueError:
-        wanted = "a number, or PROBLEM=NUMBER as in digits-cnn=0.97"
+        wanted = "a number, or TASK=NUMBER as in digits-cnn=0.97"
         raise typer.BadParameter(f"{text!r} is not {wanted}") from None
 
 

@@ -1,7 +1,7 @@
 """How every plot of a report is drawn: its sheet, axes and legend, and the forms it is kept in.
 
-Panels are laid out by arithmetic: to let matplotlib find out what its labels need takes longer than
-all the rest of the drawing.
+Panels are laid out by arithmetic: to let matplotlib find out what its labels need takes nearly half
+of the time that a figure takes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from matplotlib.ticker import NullFormatter
+from matplotlib.ticker import NullFormatter, PercentFormatter
 
 from .formats import one_line
 
@@ -151,9 +151,15 @@ def band(panel: Axes, x: Any, low: Any, high: Any, color: str) -> Any:
     return panel.fill_between(x, low, high, color=color, alpha=0.18, linewidth=0)
 
 
-def logarithmic(axis: Any) -> None:
-    """Make an axis logarithmic, its numbers written without formulas."""
-    axis._set_axes_scale("log")
+def in_per_cent(panel: Axes) -> None:
+    """Give the upright axis its unit."""
+    panel.yaxis.set_major_formatter(PercentFormatter(100.0))
+
+
+def logarithmic(panel: Axes, which: str) -> None:
+    """Make the ``"x"`` or ``"y"`` axis logarithmic, its numbers written without formulas."""
+    panel.set(**{f"{which}scale": "log"})
+    axis = panel.xaxis if which == "x" else panel.yaxis
     axis.set_major_formatter("{x:g}")
     axis.set_minor_formatter(NullFormatter())
 
@@ -175,4 +181,4 @@ def reveal(panel: Axes, largest: bool) -> None:
         margin = 0.1 * (high - low)
         panel.set_ylim(low - 5.0 * margin, high + margin)
     elif not largest and values.min() > 0.0 and high > 20.0 * values.min():
-        logarithmic(panel.yaxis)
+        logarithmic(panel, "y")

@@ -13,7 +13,7 @@ from matplotlib.ticker import PercentFormatter
 from ..labels import Table, settings_label
 from .cells import OVERALL
 from .data import SPLITS, Findings, Problem, Row, Setting
-from .drawing import Plot, Sheet, band, drawing, logarithmic, mark, reveal
+from .drawing import Plot, Sheet, band, drawing, in_per_cent, logarithmic, mark, reveal
 from .palette import Look, looks
 from .tables import MOST_COMPARED
 from .targets import Target, profiles, training_seconds
@@ -39,7 +39,9 @@ def plots(findings: Findings, targets: Sequence[Target]) -> list[Plot]:
                 (f"rates-{index}", name, "What the learning rate does", _RATES, rates),
             ]
         profile = _profile(targets, by_name)
-        found.append(("profile", OVERALL, "How often who is nearly the first", _PROFILE, profile))
+        found.append(
+            ("profile", OVERALL, "How often each is nearly the fastest", _PROFILE, profile)
+        )
     return [
         Plot(name, section, title, about, figure)
         for name, section, title, about, figure in found
@@ -94,7 +96,7 @@ def _courses(
             mark(setting.optimizer, line, shade)
             labelled.setdefault(setting.name, line)
         if scale == 100.0:
-            panel.yaxis.set_major_formatter(PercentFormatter(100.0))
+            in_per_cent(panel)
         reveal(panel, largest=problem.largest if metric == problem.metric else False)
         panel.set_title(f"training {metric}" if split == "train" else f"{split} {metric}")
         panel.set_xlabel(against)
@@ -183,11 +185,11 @@ def _rates(problem: Problem, by_name: dict[str, Look]) -> Figure | None:
         )
         mark(optimizer, line, shade, crosses)
         labelled[rest] = line
-    logarithmic(panel.xaxis)
+    logarithmic(panel, "x")
     panel.set_xlabel("learning rate")
     panel.set_ylabel(f"{problem.judged_on} {problem.metric}")
     if scale == 100.0:
-        panel.yaxis.set_major_formatter(PercentFormatter(100.0))
+        in_per_cent(panel)
     return sheet.legend(labelled)
 
 
@@ -219,7 +221,7 @@ def _profile(targets: Sequence[Target], by_name: dict[str, Look]) -> Figure | No
         mark(name, labelled[name])
     panel.set(xlabel="times the steps of the fastest", ylim=(-0.02, 1.04))
     if end > 20.0:
-        logarithmic(panel.xaxis)
+        logarithmic(panel, "x")
     panel.set_ylabel("share of instances")
     panel.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
     return sheet.legend(labelled)

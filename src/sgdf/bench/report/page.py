@@ -211,7 +211,7 @@ def _environments(contents: Contents) -> str:
         keys = ", ".join(map(_text, runs))
         parts.append(
             f"<details><summary>{count(len(runs), 'run')}: {_text(_brief(environment))}</summary>"
-            f"<div class='scroll'><table class='plain'><tbody>{rows}</tbody></table></div>"
+            f"<div class='scroll'><table><tbody>{rows}</tbody></table></div>"
             f"<p class='about'>{keys}</p></details>"
         )
     return "\n".join(parts)

@@ -1,6 +1,6 @@
 """A look for each optimizer, the same in every plot and every report.
 
-The hues are those of Okabe and Ito, which people with any kind of colour vision can tell apart.
+People with any kind of colour vision can tell the hues apart; most are Okabe and Ito's.
 Dashes go with them, for lines that lie on each other, and for more optimizers than hues.
 """
 
@@ -13,8 +13,8 @@ from typing import Any
 
 from ..optimizers import OPTIMIZERS
 
-HUES = ("#D55E00", "#0072B2", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C8C8C", "#B8A800")
-"""Okabe and Ito's, but for black and yellow, which vanish on a black and on a white page."""
+HUES = ("#D55E00", "#0072B2", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#9944FF", "#776633")
+"""Okabe and Ito's six that show on black and on white, and two that keep apart from them."""
 DASHES = ((), (5, 2), (1.5, 1.5), (6, 1.5, 1.5, 1.5))
 MARKERS = ("o", "s", "^", "D")
 DISTINCT = len(HUES) * len(DASHES)
