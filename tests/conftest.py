@@ -18,3 +18,22 @@ def _fixed_seed():
 def told_at_once(monkeypatch):
     """Let runs in this process tell of every step that they log, not once in a second."""
     monkeypatch.setattr("sgdf.bench.attempt.PUBLISH_SECONDS", 0.0)
+
+
+@pytest.fixture(scope="module")
+def filled_store(tmp_path_factory):
+    """Runs to report on."""
+    from made_runs import filled  # what the optimizers' tests do not need
+
+    return filled(tmp_path_factory.mktemp("store"))
+
+
+@pytest.fixture(scope="module")
+def written(filled_store, tmp_path_factory):
+    """The report on them, and the folder that it was written to."""
+    from sgdf.bench.report.write import Report  # nor matplotlib
+
+    report = Report.of([filled_store])
+    folder = tmp_path_factory.mktemp("report")
+    report.write(folder)
+    return report, folder

@@ -1,5 +1,6 @@
 """Runs for reports to be made of, written as training would leave them, without the training."""
 
+import itertools
 import math
 
 import tomli_w
@@ -7,6 +8,20 @@ import tomli_w
 from sgdf.bench import files
 from sgdf.bench.spec import run_key
 from sgdf.bench.store import RunFolder, State
+
+HOSTILE = [
+    "<script>alert(1)</script>",
+    '"><img src=x onerror=alert(1)>',
+    "مُحسِّن العربية",
+    "a|b*c_d`e`[f](g)",
+    "50 % & $x_1$ \\input{/etc/passwd} ~ ^ {}",
+    "=cmd|' /C calc'!A0",
+    "two\nlines\x07\u2028and more",
+    'name: with, commas "and quotes"',
+    "]]>--><!--",
+    "\U0001f600 emoji",
+]
+"""Names, messages and metrics as an enemy would write them."""
 
 ENVIRONMENT = {"date": "2026-11-16", "cpu": "a CPU", "cores": "2", "torch": "2.13.0", "sgdf": "0"}
 
@@ -80,3 +95,23 @@ def begin(store, table):
     files.write(folder.path / "spec.toml", tomli_w.dumps(table).encode())
     folder.add_environment({**ENVIRONMENT, "optimizer source": table["optimizer"]["name"]})
     return folder
+
+
+def filled(store):
+    """Three optimizers with two rates on two problems, three seeds, and trouble."""
+    for task, optimizer, lr, seed in itertools.product(
+        ("points", "lines"), ("sgdf", "sgd", "mine:Own"), (0.1, 1.0), (0, 1, 2)
+    ):
+        top = (
+            {"sgdf": 0.9, "sgd": 0.8, "mine:Own": 0.7}[optimizer]
+            - 0.05 * (lr == 1.0)
+            + 0.003 * seed
+        )
+        make_run(
+            store, [0.3, 0.6, top, top - 0.01], optimizer=optimizer, lr=lr, seed=seed, task=task
+        )
+    make_run(store, [0.1], optimizer="sgd", lr=10.0, seed=0, diverged=15)
+    begin(store, table_of(optimizer="sgd", lr=10.0, seed=1)).fail("RuntimeError: <b>no</b>")
+    half = begin(store, table_of(optimizer="sgd", lr=10.0, seed=2))
+    half.append(rows_of([0.2, 0.3]))
+    return store

@@ -6,11 +6,10 @@ import shutil
 
 import pytest
 
-from made_runs import begin, make_run, result_of, rows_of, table_of
+from made_runs import HOSTILE, begin, filled, make_run, result_of, rows_of, table_of
 from sgdf.bench.report.formats import one_line
 from sgdf.bench.report.write import Report
 from sgdf.bench.store import State
-from test_report import HOSTILE, filled
 
 CHROMIUM = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
