@@ -20,7 +20,7 @@ import tomli_w
 import torch
 
 from bench_tasks import equal, essence, trained
-from sgdf.bench.launch import Plan, stopping, work
+from sgdf.bench.launch import Plan, read_job, stopping
 from sgdf.bench.spec import load, settled
 from sgdf.bench.store import RunFolder, State, Store
 from sgdf.bench.workers import Worker, Workers
@@ -87,17 +87,17 @@ def command(path, store, *options):
 
 def test_a_plan_survives_being_written_down(tmp_path):
     plan = plan_of(experiment(tmp_path), tmp_path / "store", checkpoint_every=3.0)
-    again = Plan.from_json(plan.as_json())
+    again = read_job(plan.as_json())
     assert again == plan
 
 
 def test_finished_runs_are_skipped(tmp_path):
     plan, diary = plan_of(experiment(tmp_path), tmp_path / "store"), Diary()
-    work(plan, diary, threading.Event())
+    plan.work(diary, threading.Event())
     assert states(plan) == {State.FINISHED: 4}
     assert len(diary.of("begin")) == len(diary.of("end")) == 4
     again = Diary()
-    work(plan, again, threading.Event())
+    plan.work(again, threading.Event())
     assert again.events == []
 
 
@@ -105,7 +105,7 @@ def test_finished_runs_are_skipped(tmp_path):
 def test_workers_share_a_grid_and_come_to_the_same(tmp_path):
     path = experiment(tmp_path, seeds=(0, 1, 2))
     alone, shared = plan_of(path, tmp_path / "alone"), plan_of(path, tmp_path / "shared")
-    work(alone, Diary(), threading.Event())
+    alone.work(Diary(), threading.Event())
     diary = Diary()
     Workers(shared, 2, diary).work(threading.Event())
     assert states(shared) == {State.FINISHED: 6}
@@ -118,15 +118,15 @@ def test_a_run_that_fails_does_not_stop_the_others(tmp_path):
     tasks = [{"name": "bench_tasks:Raising", "at": 3}, {"name": "bench_tasks:Points"}]
     plan = plan_of(experiment(tmp_path, task=tasks), tmp_path / "store")
     diary = Diary()
-    work(plan, diary, threading.Event())
+    plan.work(diary, threading.Event())
     assert states(plan) == {State.FAILED: 4, State.FINISHED: 4}
     lines = {event["line"] for _, event in diary.of("end") if event["state"] == "failed"}
     assert lines == {"RuntimeError: the cat is on the keyboard"}
     untouched = Diary()
-    work(plan, untouched, threading.Event())
+    plan.work(untouched, threading.Event())
     assert untouched.events == []
     plan.prepare(retry=True)
-    work(plan, untouched, threading.Event())
+    plan.work(untouched, threading.Event())
     assert len(untouched.of("begin")) == 4
 
 
@@ -150,7 +150,7 @@ def test_a_folder_that_cannot_be_used_does_not_stop_the_others(workers, tmp_path
     (spoilt.path / "lock").unlink()
     (spoilt.path / "lock").mkdir()
     if workers == 1:
-        work(plan, diary, threading.Event())
+        plan.work(diary, threading.Event())
     else:
         Workers(plan, workers, diary).work(threading.Event())
     assert states(plan) == {State.WAITING: 1, State.FINISHED: 3}
@@ -196,12 +196,12 @@ def test_a_run_that_another_finished_before_the_claim_is_left_alone(tmp_path, mo
     @contextlib.contextmanager
     def late(folder):
         monkeypatch.setattr(RunFolder, "claimed", claimed)
-        work(plan, Diary(), threading.Event())
+        plan.work(Diary(), threading.Event())
         with claimed(folder) as ours:
             yield ours
 
     monkeypatch.setattr(RunFolder, "claimed", late)
-    work(plan, diary, threading.Event())
+    plan.work(diary, threading.Event())
     assert diary.events == []
     assert states(plan) == {State.FINISHED: 1}
 
@@ -227,7 +227,7 @@ def test_a_run_that_gets_on_is_not_given_up_however_often_its_worker_dies(tmp_pa
 def test_being_asked_to_stop_saves_and_the_rest_follows(tmp_path):
     path = experiment(tmp_path)
     whole, parts = plan_of(path, tmp_path / "whole"), plan_of(path, tmp_path / "parts")
-    work(whole, Diary(), threading.Event())
+    whole.work(Diary(), threading.Event())
     for _ in range(12):  # epochs of all the runs
         stop = threading.Event()
 
@@ -235,9 +235,9 @@ def test_being_asked_to_stop_saves_and_the_rest_follows(tmp_path):
             if event["event"] == "progress" and event["row"].get("kind") == "epoch":
                 stop.set()
 
-        work(parts, Diary(ask), stop)
+        parts.work(Diary(ask), stop)
     assert states(parts) == {State.PAUSED: 1, State.FINISHED: 3}
-    work(parts, Diary(), threading.Event())
+    parts.work(Diary(), threading.Event())
     assert equal(essences(whole), essences(parts))
 
 
@@ -428,7 +428,7 @@ def kill_again_and_again(tmp_path, monkeypatch, kills, epochs, delay, patience=4
     """Kill the command or a worker at random moments; compare with an undisturbed grid."""
     path, store = experiment(tmp_path, epochs=epochs), tmp_path / "store"
     undisturbed = plan_of(path, tmp_path / "undisturbed")
-    work(undisturbed, Diary(), threading.Event())
+    undisturbed.work(Diary(), threading.Event())
     monkeypatch.setenv("SGDF_TEST_DELAY", str(delay))
     chance, victims = random.Random(0), Counter()
 

@@ -276,7 +276,7 @@ def run(
     from .bench.estimate import estimate
     from .bench.files import StoreError
     from .bench.labels import labels
-    from .bench.launch import TO_DO, Plan, stopping, work
+    from .bench.launch import TO_DO, Plan, stopping
     from .bench.objects import SpecError
     from .bench.processes import Processes
     from .bench.progress import display
@@ -340,7 +340,7 @@ def run(
             if workers > 1:
                 Workers(plan, workers, screen).work(stop)
             else:
-                work(plan, screen, stop)
+                plan.work(screen, stop)
         if processes.rank == 0:
             _conclude(console, plan, stop.is_set())
     except StoreError as error:

@@ -31,6 +31,24 @@ class Display(Protocol):
         """Take news of a run, by its key."""
 
 
+class Job(Protocol):
+    """Work on a store that any number of processes can share, on as many machines."""
+
+    @property
+    def store(self) -> Path:
+        """The folder that keeps the runs."""
+
+    @property
+    def threads(self) -> int:
+        """How many threads the most demanding run wants."""
+
+    def as_json(self) -> str:
+        """Return it as a line that ``read_job`` makes the same job of."""
+
+    def work(self, display: Display, stop: Stop) -> None:
+        """Do what is to be done and nobody else is at, until nothing is left or ``stop`` is set."""
+
+
 @dataclass(frozen=True)
 class Plan:
     """What to do and where.
@@ -59,39 +77,53 @@ class Plan:
                 if retry:
                     folder.forgive()
 
+    @property
+    def threads(self) -> int:
+        """How many threads the most demanding run wants."""
+        return max(run.train.threads for run in self.runs)
+
     def as_json(self) -> str:
-        """Return the plan as a line for a worker, with where this process finds its modules."""
-        return json.dumps(
+        """Return the plan as a line for a worker."""
+        return job_line(
+            "plan",
             {
                 "runs": [run.as_table() for run in self.runs],
                 "store": str(self.store.absolute()),
                 "checkpoint_every": self.checkpoint_every,
-                "path": sys.path,
-            }
+            },
         )
 
     @classmethod
-    def from_json(cls, line: str) -> Plan:
-        """Return the plan that such a line holds, and find modules where its writer does."""
-        content: Table = json.loads(line)
-        sys.path[:] = content["path"]
+    def from_table(cls, content: Table) -> Plan:
+        """Return the plan that such a line holds."""
         runs = tuple(run for table in content["runs"] for run in read(table).runs)
         return cls(runs, Path(content["store"]), content["checkpoint_every"])
 
+    def work(self, display: Display, stop: Stop) -> None:
+        """Do every run that is to be done and that nobody else is at, one after the other.
 
-def work(plan: Plan, display: Display, stop: Stop) -> None:
-    """Do every run that is to be done and that nobody else is at, one after the other.
-
-    Then it looks again, once, for those that somebody else was at.
-    """
-    tried: set[str] = set()
-    with Processes() as processes:
-        for run in plan.runs * 2:
-            if run.key not in tried and _work(run, plan, display, stop, processes):
-                tried.add(run.key)
+        Then it looks again, once, for those that somebody else was at.
+        """
+        tried: set[str] = set()
+        with Processes() as processes:
+            for run in self.runs * 2:
+                if run.key not in tried and work_on(run, self, display, stop, processes):
+                    tried.add(run.key)
 
 
-def _work(run: Run, plan: Plan, display: Display, stop: Stop, processes: Processes) -> bool:
+def job_line(kind: str, content: Table) -> str:
+    """Return what ``read_job`` makes a job of, with where this process finds its modules."""
+    return json.dumps({"job": kind, **content, "path": sys.path})
+
+
+def read_job(line: str) -> Job:
+    """Return the job that such a line holds, and find modules where its writer does."""
+    content: Table = json.loads(line)
+    sys.path[:] = content["path"]
+    return Plan.from_table(content)
+
+
+def work_on(run: Run, plan: Plan, display: Display, stop: Stop, processes: Processes) -> bool:
     """Do one run, unless that is not to be; return whether it was tried."""
     folder, first = Store(plan.store).folder(run), processes.rank == 0
 

@@ -224,9 +224,9 @@ class Store:
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
 
-    def folder(self, run: Run) -> RunFolder:
-        """Return the folder of a run, which need not exist yet."""
-        return RunFolder(self.path / "runs" / run.key)
+    def folder(self, run: Run | str) -> RunFolder:
+        """Return the folder of a run, given whole or by its key, which need not exist yet."""
+        return RunFolder(self.path / "runs" / (run if isinstance(run, str) else run.key))
 
     def folders(self) -> list[RunFolder]:
         """Return the folders of all runs that there are."""

@@ -1,4 +1,4 @@
-"""A worker process: reads its plan from standard input, and works on it.
+"""A worker process: reads its job from standard input, and works on it.
 
 It writes what happens to standard output, an event in JSON to the line. Standard input
 stays open as long as the process that started it lives; when it closes, the worker ends
@@ -14,14 +14,14 @@ import sys
 import threading
 from typing import Any, NoReturn
 
-from .launch import Plan, stopping, work
+from .launch import read_job, stopping
 
 
 def main() -> None:
-    """Work on the plan that the first line of standard input gives."""
+    """Work on the job that the first line of standard input gives."""
     events = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # what a task prints goes to the log
-    plan = Plan.from_json(sys.stdin.readline())
+    job = read_job(sys.stdin.readline())
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
     def tell(run: str, event: dict[str, Any]) -> None:
@@ -32,7 +32,7 @@ def main() -> None:
             _end()
 
     with stopping() as stop:
-        work(plan, tell, stop)
+        job.work(tell, stop)
 
 
 def _end_with_parent() -> None:

@@ -1,4 +1,4 @@
-"""Worker processes that share the runs of a plan, and what becomes of those that die."""
+"""Worker processes that share a job, and what becomes of those that die."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import IO, Any
 
 from .attempt import Stop
 from .files import StoreError, kept
-from .launch import Display, Plan
+from .launch import Display, Job
 from .store import State, Store
 
 MAX_DEATHS = 5
@@ -24,7 +24,7 @@ MAX_DEATHS = 5
 
 @dataclass
 class Worker:
-    """A process that works on the plan, and what is known of it."""
+    """A process that works on the job, and what is known of it."""
 
     process: subprocess.Popen[bytes]
     run: str | None = None
@@ -37,22 +37,22 @@ class Worker:
 
 
 class Workers:
-    """Worker processes over one plan; those that die are replaced.
+    """Worker processes over one job; those that die are replaced.
 
     Each is a process that works on the store like any other: the locks deal out the runs.
 
     Args:
-        plan: what to do.
+        job: what to do.
         count: how many.
         display: is told of everything.
     """
 
-    def __init__(self, plan: Plan, count: int, display: Display) -> None:
-        self.plan, self.count, self.display = plan, count, display
+    def __init__(self, job: Job, count: int, display: Display) -> None:
+        self.job, self.count, self.display = job, count, display
         self.selector = selectors.DefaultSelector()
         self.deaths: Counter[str] = Counter()
         self.stillborn = 0
-        self.log_path = plan.store / "workers.log"
+        self.log_path = job.store / "workers.log"
 
     def work(self, stop: Stop) -> None:
         """Return when nothing is left to do, or when an end was asked for and reached."""
@@ -81,7 +81,7 @@ class Workers:
                     self._start(log)
 
     def _start(self, log: IO[bytes]) -> None:
-        threads = max(run.train.threads for run in self.plan.runs)
+        threads = self.job.threads
         process = subprocess.Popen(
             [sys.executable, "-P", "-m", "sgdf.bench.worker"],
             stdin=subprocess.PIPE,
@@ -93,7 +93,7 @@ class Workers:
         assert process.stdin is not None
         assert process.stdout is not None
         with contextlib.suppress(BrokenPipeError):  # it died at once, as will be seen
-            process.stdin.write(self.plan.as_json().encode() + b"\n")
+            process.stdin.write(self.job.as_json().encode() + b"\n")
             process.stdin.flush()
         self.selector.register(process.stdout, selectors.EVENT_READ, Worker(process))
 
@@ -135,8 +135,7 @@ class Workers:
         return True
 
     def _give_up(self, key: str, line: str) -> None:
-        run = next(run for run in self.plan.runs if run.key == key)
-        folder = Store(self.plan.store).folder(run)
+        folder = Store(self.job.store).folder(key)
         with folder.claimed() as ours:
             if ours:  # else somebody else is at it, and may fare better
                 folder.fail(line)
