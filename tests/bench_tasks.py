@@ -59,7 +59,7 @@ class Plain(Supervised):
 
 
 class Raising(Points):
-    """Raises at a step."""
+    """Raises at a step, unless the environment says otherwise."""
 
     def __init__(self, at: int = 3) -> None:
         super().__init__()
@@ -68,7 +68,7 @@ class Raising(Points):
     def step(self, batch, update):
         """Raise when the time has come."""
         self.left -= 1
-        if not self.left:
+        if not self.left and not os.environ.get("SGDF_TEST_CALM"):
             raise RuntimeError("the cat is on the keyboard")
         return super().step(batch, update)
 

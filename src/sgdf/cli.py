@@ -25,7 +25,8 @@ except ModuleNotFoundError as missing:
 import sgdf
 
 if TYPE_CHECKING:
-    from .bench.launch import Plan
+    from .bench.attempt import Stop
+    from .bench.launch import Display, Job, Plan
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -283,7 +284,6 @@ def run(
     from .bench.provenance import differences, sources
     from .bench.spec import load, settled
     from .bench.store import State, Store
-    from .bench.workers import Workers
 
     console = _console()
     settings = dict(map(_setting, changes or ()))
@@ -337,14 +337,198 @@ def run(
                 )
         names = labels(tables)
         with stopping() as stop, display(console, names, len(found.runs), done) as screen:
-            if workers > 1:
-                Workers(plan, workers, screen).work(stop)
-            else:
-                plan.work(screen, stop)
+            _share(plan, workers, screen, stop)
         if processes.rank == 0:
             _conclude(console, plan, stop.is_set())
     except StoreError as error:
         raise _refused(error) from error
+
+
+def _optimizer_names(names: list[str] | None) -> list[str] | None:
+    from .bench.optimizers import OPTIMIZERS
+
+    return list(OPTIMIZERS) if names and "all" in names else names
+
+
+@app.command()
+def tune(
+    experiment: Annotated[
+        str, typer.Argument(help="A bundled experiment (see sgdf experiments), or a TOML file.")
+    ],
+    optimizers: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--optimizer",
+            metavar="NAME",
+            callback=_optimizer_names,
+            help="Search this one, in the file or not, instead of all that are in the file. May be "
+            "repeated; all stands for every bundled optimizer.",
+        ),
+    ] = None,
+    trials: Annotated[
+        int | None, typer.Option(min=1, help="Settings tried of each optimizer. Default: 12.")
+    ] = None,
+    sampler: Annotated[
+        str | None,
+        typer.Option(
+            help="tpe goes by what was found so far, random does not; grid is the paper's, or the "
+            "file's lists. Default: tpe."
+        ),
+    ] = None,
+    pruning: Annotated[
+        bool | None,
+        typer.Option(
+            "--prune/--no-prune",
+            help="Give up a trial that is worse than half of those before it at the same epoch. "
+            "Default: yes; never on a grid.",
+        ),
+    ] = None,
+    range_test: Annotated[
+        bool,
+        typer.Option(
+            "--range-test",
+            help="Not a search: one run of each optimizer whose learning rate rises at each step, "
+            "and a plot of the loss against it.",
+        ),
+    ] = False,
+    storage: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="Where Optuna keeps the trials: journal:///PATH, sqlite:///PATH or a database "
+            "server. Default: a journal in the folder of the runs.",
+        ),
+    ] = None,
+    out: Annotated[
+        str | None,
+        typer.Option(
+            "--out",
+            "-o",
+            callback=_folder,
+            help="Folder that keeps the runs. Default: results/NAME-tune.",
+        ),
+    ] = None,
+    workers: Annotated[
+        int, typer.Option("--workers", "-w", min=1, help="Processes that share the trials.")
+    ] = 1,
+    threads: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Threads of each run. Default: the file's, else the machine's over the workers.",
+        ),
+    ] = None,
+    device: Annotated[
+        str | None, typer.Option(help="cpu, cuda, mps, … Default: the accelerator, if any.")
+    ] = None,
+    changes: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            callback=_settings,
+            help="Change a value of the file, as in --set train.epochs=5. May be repeated.",
+        ),
+    ] = None,
+    retry: Annotated[bool, typer.Option("--retry", help="Try failed trials again.")] = False,
+    checkpoint_every: Annotated[
+        float, typer.Option(min=0.0, metavar="SECONDS", help="Time between checkpoints.")
+    ] = 60.0,
+) -> None:
+    """Search for the best settings of each optimizer, with the same budget for all.
+
+    Each optimizer of the experiment gets as many trials, of as many epochs, judged on validation
+    data with seeds that the experiment itself does not use. What is tried is the learning rate
+    over four decades, or what [optimizer.search] in the file says.
+
+    It ends with an experiment of the best settings, a record of the whole search and a plot of what
+    each setting came to. Interrupt it or kill it: the same command goes on. The same command in
+    another terminal, or on another machine with the same disk, takes its share of the trials.
+    """
+    import optuna
+    import torch
+
+    from .bench import show
+    from .bench.files import StoreError
+    from .bench.labels import labels
+    from .bench.launch import Plan, stopping
+    from .bench.objects import SpecError
+    from .bench.processes import Processes
+    from .bench.progress import display
+    from .bench.range_test import range_run, range_tests, write_range_tests
+    from .bench.show_search import range_table, search_outlook, search_report
+    from .bench.spec import load_document, told_of
+    from .bench.storage import journal_url
+    from .bench.tune import read_search
+    from .bench.tuned import Tuned
+
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    console = _console()
+    settings = dict(map(_setting, changes or ()))
+    given = {"train.threads": threads, "train.device": device, "search.trials": trials}
+    given |= {"search.sampler": sampler, "search.prune": pruning}
+    settings |= {key: value for key, value in given.items() if value is not None}
+    try:
+        if Processes().count > 1:
+            raise SpecError("sgdf tune: cannot be started with torchrun")
+        with told_of(experiment):
+            document = load_document(experiment, settings)
+            place = Path(out) if out else Path("results") / f"{document['name']}-tune"
+            search = read_search(
+                document,
+                only=optimizers,
+                store=place,
+                storage=storage or journal_url(place / "search.journal"),
+                threads=max(1, torch.get_num_threads() // workers),
+                checkpoint_every=checkpoint_every,
+            )
+            runs = tuple(range_run(search, arm) for arm in search.arms) if range_test else ()
+    except SpecError as error:
+        raise _refused(error) from error
+
+    try:
+        if range_test:
+            plan = Plan(runs, place, checkpoint_every)
+            plan.prepare(retry)
+            with (
+                stopping() as stop,
+                display(console, labels(show.plan_tables(runs)), len(runs), 0) as screen,
+            ):
+                _share(plan, workers, screen, stop)
+            tests = range_tests(search, runs)
+            console.print(range_table(tests))
+            for path in write_range_tests(tests, place):
+                _say(console, f"wrote {path}")
+            _conclude(console, plan, stop.is_set())
+            return
+        search.prepare(retry)
+        tuned = Tuned(search)
+        _say(console, search_outlook(tuned))
+        with stopping() as stop, display(console, {}, tuned.budget, tuned.spent) as screen:
+            _share(search, workers, screen, stop)
+        tuned = Tuned(search)
+        written = tuned.write(place)
+    except (StoreError, SpecError) as error:
+        raise _refused(error) from error
+    for part in search_report(tuned):
+        console.print(part, highlight=False, soft_wrap=isinstance(part, str))
+    for path in written:
+        _say(console, f"wrote {path}")
+    if stop.is_set():
+        _say(console, "Stopped; the same command goes on from here.")
+        raise typer.Exit(130)
+    if not tuned.over or any(found.failed for found in tuned.found):
+        raise typer.Exit(1)
+
+
+def _share(job: Job, workers: int, screen: Display, stop: Stop) -> None:
+    """Work on a job, alone or with worker processes."""
+    from .bench.workers import Workers
+
+    if workers > 1:
+        Workers(job, workers, screen).work(stop)
+    else:
+        job.work(screen, stop)
 
 
 def _console(stderr: bool = False) -> Console:

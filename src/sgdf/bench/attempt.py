@@ -20,8 +20,15 @@ from .store import RunFolder, State, brief
 from .train import Position, Row, Stopped, Trainer
 
 Tell = Callable[[dict[str, Any]], None]
+Watch = Callable[[list[Row]], bool]
+"""Sees a run's metrics at the end of each epoch, and says whether they are enough."""
 PUBLISH_SECONDS = 1.0
 """Metrics are written out and told of no more often than this: a tiny task has 100 rows by then."""
+
+
+def to_the_end(rows: list[Row]) -> bool:
+    """Watch a run without ever having seen enough."""
+    return False
 
 
 class Stop(Protocol):
@@ -39,10 +46,14 @@ class Keeper:
         every: seconds between checkpoints.
         stop: asks for an end.
         tell: is told of metrics and checkpoints.
+        watch: may end the run before its time.
     """
 
-    def __init__(self, folder: RunFolder, every: float, stop: Stop, tell: Tell) -> None:
+    def __init__(
+        self, folder: RunFolder, every: float, stop: Stop, tell: Tell, watch: Watch
+    ) -> None:
         self.folder, self.every, self.stop, self.tell = folder, every, stop, tell
+        self.watch = watch
         self.publish_at = time.monotonic()
         self.save_at = self.publish_at + every
         self.saved: Position | None = None
@@ -59,9 +70,15 @@ class Keeper:
             with self._dispensable():
                 self.events = Events(self.folder.path / "tensorboard", trainer.step + 1)
             self._tell_progress(trainer, {})
+        if trainer.step and not trainer.epoch_step and self.watch(trainer.rows):
+            raise Stopped
 
     def __call__(self, trainer: Trainer) -> None:
         """Publish and save if it is time; raise ``Stopped`` if an end was asked for."""
+        if not trainer.epoch_step and not trainer.finished and self.watch(trainer.rows):
+            self.publish(trainer)
+            self.save(trainer)
+            raise Stopped
         now, several = time.monotonic(), trainer.processes.count > 1
         if not (several or now >= self.publish_at or now >= self.save_at or self.stop.is_set()):
             return
@@ -137,6 +154,7 @@ def attempt(
     checkpoint_every: float,
     stop: Stop,
     tell: Tell,
+    watch: Watch = to_the_end,
 ) -> tuple[State, str]:
     """Do a run, or what is left of it, in a folder that is claimed.
 
@@ -148,7 +166,7 @@ def attempt(
     """
     try:
         with apart(run):
-            keeper = Keeper(folder, checkpoint_every, stop, tell)
+            keeper = Keeper(folder, checkpoint_every, stop, tell, watch)
             return _attempt(run, folder, processes, keeper)
     except Stopped:
         return State.PAUSED, "stopped; the same command goes on from here"

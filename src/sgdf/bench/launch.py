@@ -14,7 +14,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Protocol
 
-from .attempt import Stop, attempt
+from .attempt import Stop, Watch, attempt, to_the_end
 from .files import StoreError, kept
 from .grid import Table
 from .processes import Processes
@@ -120,11 +120,31 @@ def read_job(line: str) -> Job:
     """Return the job that such a line holds, and find modules where its writer does."""
     content: Table = json.loads(line)
     sys.path[:] = content["path"]
-    return Plan.from_table(content)
+    if content["job"] == "plan":
+        return Plan.from_table(content)
+    from .tune import Search  # which needs Optuna, and that takes its time
+
+    return Search.from_table(content)
 
 
-def work_on(run: Run, plan: Plan, display: Display, stop: Stop, processes: Processes) -> bool:
-    """Do one run, unless that is not to be; return whether it was tried."""
+def work_on(
+    run: Run,
+    plan: Plan,
+    display: Display,
+    stop: Stop,
+    processes: Processes,
+    watch: Watch = to_the_end,
+) -> bool:
+    """Do one run, unless that is not to be; return whether it was tried.
+
+    Args:
+        run: which.
+        plan: where it is kept, and how often it is saved.
+        display: is told of it.
+        stop: asks for an end.
+        processes: those that train it together.
+        watch: may end it before its time; with one process only.
+    """
     folder, first = Store(plan.store).folder(run), processes.rank == 0
 
     def tell(event: dict[str, Any]) -> None:
@@ -145,6 +165,7 @@ def work_on(run: Run, plan: Plan, display: Display, stop: Stop, processes: Proce
                 checkpoint_every=plan.checkpoint_every,
                 stop=stop,
                 tell=tell,
+                watch=watch,
             )
             for notice in folder.notices:
                 tell({"event": "notice", "line": notice})

@@ -27,13 +27,13 @@ class Screen:
 
     Args:
         console: where to.
-        names: what each run is called, by key.
+        names: what each run is called, by key; a run may bring its name when it begins.
         total: how many runs there are.
         done: how many of them were over before.
     """
 
     def __init__(self, console: Console, names: Mapping[str, str], total: int, done: int) -> None:
-        self.console, self.names, self.total, self.done = console, names, total, done
+        self.console, self.names, self.total, self.done = console, dict(names), total, done
 
     def __enter__(self) -> Self:
         return self
@@ -53,11 +53,12 @@ class Lines(Screen):
         """Take news of a run."""
         kind = event["event"]
         if kind == "begin":
+            self.names[run] = event.get("name", self.names.get(run, run))
             self.spoke.pop(run, None)
         elif kind == "notice":
             self._say(run, event["line"])
         elif kind == "end":
-            self.done += event["state"] in ("finished", "diverged")
+            self.done += _counts(event)
             self._say(run, _ending(event))
         elif kind == "progress" and run not in self.spoke:
             self._say(run, f"goes on at step {event['step']:,}" if event["step"] else "begins")
@@ -87,7 +88,7 @@ class Bars(Screen):
         )
         self.parts: dict[str, float] = {}
         self.grid = self.progress.add_task(
-            "[bold]all runs", total=self.total, completed=self.done, figures=""
+            "[bold]all", total=self.total, completed=self.done, figures=""
         )
         self.bars: dict[str, TaskID] = {}
 
@@ -102,6 +103,7 @@ class Bars(Screen):
         """Take news of a run."""
         kind = event["event"]
         if kind == "begin":
+            self.names[run] = event.get("name", self.names.get(run, run))
             name = escape(self.names[run])
             self._remove(run)
             self.bars[run] = self.progress.add_task(name, total=None, figures="")
@@ -115,7 +117,7 @@ class Bars(Screen):
             self.progress.console.print(f"{escape(self.names[run])}: {escape(event['line'])}")
         elif kind == "end":
             self._remove(run)
-            self.done += event["state"] in ("finished", "diverged")
+            self.done += _counts(event)
             line = f"{escape(self.names[run])}: {escape(_ending(event))}"
             self.progress.console.print(line, highlight=False)
         self.progress.update(self.grid, completed=self.done + sum(self.parts.values()))
@@ -129,6 +131,12 @@ class Bars(Screen):
 def display(console: Console, names: Mapping[str, str], total: int, done: int) -> Bars | Lines:
     """Return bars on a terminal, and lines elsewhere."""
     return (Bars if console.is_terminal else Lines)(console, names, total, done)
+
+
+def _counts(event: dict[str, Any]) -> bool:
+    """Return whether one more of what is counted is over; in a search, those are trials."""
+    counts: bool = event.get("counts", event["state"] in ("finished", "diverged"))
+    return counts
 
 
 def _ending(event: dict[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""What the paper sets for each optimizer, task by task, and what it searched: settings.toml."""
+"""What the paper sets each optimizer to, and where one is searched: settings.toml."""
 
 from __future__ import annotations
 
@@ -50,6 +50,28 @@ def search_space(name: str) -> dict[str, list[Any]]:
                     if value not in own:
                         own.append(value)
     return found
+
+
+def grid(name: str) -> dict[str, list[Any]]:
+    """Return the grid to search an optimizer on: the paper's, or else the rates of one like it.
+
+    Empty for optimizers that are not bundled.
+
+    >>> grid("sign-sgdf")
+    {'lr': [0.001, 0.0001, 1e-05]}
+    """
+    like: dict[str, str] = _document()["like"]
+    return {"lr": search_space(like[name])["lr"]} if name in like else search_space(name)
+
+
+def rates(name: str) -> tuple[float, float] | None:
+    """Return the lowest and highest rate for a sampler to draw; None if it is not bundled.
+
+    >>> rates("sgdf")
+    (0.01, 100.0)
+    """
+    found = [table["range"] for table in _document()["rates"] if name in table["optimizers"]]
+    return (found[0][0], found[0][1]) if found else None
 
 
 def _as_taken(name: str, printed: Mapping[str, float]) -> Options:

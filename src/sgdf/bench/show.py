@@ -66,7 +66,7 @@ def grid_table(
     for key in sorted(tables, key=lambda key: order(tables[key])):
         settings.setdefault(", ".join(settings_label(tables[key], tables)), []).append(key)
     shown = [state for state in State if state in states.values()]
-    result = _catalogue("setting")
+    result = catalogue("setting")
     for title in ("runs", *(state.value for state in shown)):
         result.add_column(title, justify="right")
     if results:
@@ -152,7 +152,7 @@ def _in_terminal(table: cells.Table, title: str) -> Table:
     """Return a table without what a terminal has no room for."""
     dispensable = ("95 % interval", "training loss", "state")
     kept = [i for i, name in enumerate(table.columns) if not name.startswith(dispensable)]
-    shown = _catalogue()
+    shown = catalogue()
     shown.title, shown.title_justify = escape(title), "left"
     for i in kept:
         justify: JustifyMethod = "left" if table.rows[0][i].order is None else "right"
@@ -164,7 +164,7 @@ def _in_terminal(table: cells.Table, title: str) -> Table:
 
 def task_table() -> Table:
     """Return the bundled tasks."""
-    result = _catalogue("task", "what it trains", "options")
+    result = catalogue("task", "what it trains", "options")
     for name in TASKS:
         task = find_task(name)
         result.add_row(name, _first_line(task), _options(task))
@@ -173,7 +173,7 @@ def task_table() -> Table:
 
 def optimizer_table() -> Table:
     """Return the bundled optimizers."""
-    result = _catalogue("optimizer", "what it is", "class", "set beside its defaults")
+    result = catalogue("optimizer", "what it is", "class", "set beside its defaults")
     for name, entry in OPTIMIZERS.items():
         extra = ", ".join(f"{key}={value}" for key, value in entry.options.items())
         result.add_row(name, entry.about, entry.path, extra)
@@ -182,7 +182,7 @@ def optimizer_table() -> Table:
 
 def experiment_table() -> Table:
     """Return the bundled experiments."""
-    result = _catalogue("experiment", "what it compares", "runs")
+    result = catalogue("experiment", "what it compares", "runs")
     for name in bundled_experiments():
         experiment = load(name)
         result.add_row(name, experiment.about, str(len(experiment.runs)))
@@ -235,7 +235,8 @@ def experiment_text(name: str) -> str:
     return Path(bundled[name]).read_text(encoding="utf-8")
 
 
-def _catalogue(*columns: str) -> Table:
+def catalogue(*columns: str) -> Table:
+    """Return a table without lines around it, to be filled."""
     result = Table(box=None, pad_edge=False)
     for column in columns:
         result.add_column(column, overflow="fold")

@@ -16,12 +16,13 @@ import json
 import math
 import re
 import tomllib
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cached_property
 from importlib import resources
 from pathlib import Path
-from typing import Any, TypeVar, get_type_hints
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
@@ -29,6 +30,7 @@ from torch import nn
 from .grid import Table, change, empty_list, grid, grid_size, misfit, quoted
 from .objects import SpecError, importable_from, options_of, suggestion
 from .optimizers import optimizer_maker, optimizer_options
+from .parts import choice, read_part, rule, unknown_key, whole
 from .schedule import make_scheduler, schedule_options, waits_for_plateau
 from .tasks import find_task
 
@@ -39,18 +41,6 @@ PRECISIONS = ("float32", "bfloat16", "float16")
 DEFAULT_SCHEDULE = {"name": "ConstantLR", "factor": 1.0}
 
 T = TypeVar("T")
-
-
-def _rule(default: Any, allowed: str, check: Callable[[Any], bool]) -> Any:
-    return field(default=default, metadata={"allowed": allowed, "check": check})
-
-
-def _whole(default: int, least: int = 1) -> Any:
-    return _rule(default, f"a whole number of at least {least}", lambda value: value >= least)
-
-
-def _choice(default: str, allowed: tuple[str, ...]) -> Any:
-    return _rule(default, "one of " + ", ".join(allowed), lambda value: value in allowed)
 
 
 def _is_device(value: str) -> bool:
@@ -73,35 +63,33 @@ class Named:
 class Schedule(Named):
     """How the learning rate goes; epochs or steps are the unit of all its numbers."""
 
-    every: str = _choice("epoch", ("epoch", "step"))
-    warmup: int = _whole(0, least=0)
+    every: str = choice("epoch", ("epoch", "step"))
+    warmup: int = whole(0, least=0)
 
 
 @dataclass(frozen=True)
 class Training:
     """How a run trains, and all of the machine that its numbers depend on."""
 
-    epochs: int = _whole(10)
-    batch_size: int = _whole(64)
-    accumulate: int = _whole(1)
-    clip_norm: float = _rule(math.inf, "a number above 0; inf for none", lambda value: value > 0)
-    ema_decay: float = _rule(
+    epochs: int = whole(10)
+    batch_size: int = whole(64)
+    accumulate: int = whole(1)
+    clip_norm: float = rule(math.inf, "a number above 0; inf for none", lambda value: value > 0)
+    ema_decay: float = rule(
         0.0, "a number of at least 0 and below 1; 0 for none", lambda value: 0 <= value < 1
     )
-    evaluate_every: int = _whole(1)
-    log_every: int = _whole(50)
-    diverges_at: float = _rule(
+    evaluate_every: int = whole(1)
+    log_every: int = whole(50)
+    diverges_at: float = rule(
         1000.0, "a number above 1, in units of the first loss", lambda value: value > 1
     )
-    precision: str = _choice("float32", PRECISIONS)
-    device: str = _rule(
+    precision: str = choice("float32", PRECISIONS)
+    device: str = rule(
         "auto", 'a device of torch\'s, or "auto"', lambda v: _is_device(v) or v == "auto"
     )
     compile: bool = False
-    threads: int = _rule(
-        0, "a whole number; 0 for a share of the machine", lambda value: value >= 0
-    )
-    processes: int = _rule(
+    threads: int = rule(0, "a whole number; 0 for a share of the machine", lambda value: value >= 0)
+    processes: int = rule(
         0, "a whole number; 0 for as many as torchrun started", lambda value: value >= 0
     )
 
@@ -170,6 +158,21 @@ def load(source: str | Path, changes: Table | None = None) -> Experiment:
     Raises:
         SpecError: with file, key, value and what is allowed, if anything is wrong.
     """
+    with told_of(source):
+        return read(load_document(source, changes))
+
+
+@contextmanager
+def told_of(source: str | Path) -> Iterator[None]:
+    """Say of which file an error is."""
+    try:
+        yield
+    except SpecError as error:
+        raise SpecError(f"{source}: {error}") from error.__cause__
+
+
+def load_document(source: str | Path, changes: Table | None = None) -> Table:
+    """Return what an experiment's file says, changed, with its name."""
     bundled = bundled_experiments()
     path = bundled.get(str(source), Path(source))
     if str(source) not in bundled:
@@ -179,20 +182,17 @@ def load(source: str | Path, changes: Table | None = None) -> Experiment:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise SpecError(
-            f"{source}: no such file, nor a bundled experiment ({', '.join(bundled)})"
+            f"no such file, nor a bundled experiment ({', '.join(bundled)})"
             + suggestion(str(source), bundled)
         ) from None
     except (OSError, UnicodeDecodeError) as error:
-        raise SpecError(f"{source}: cannot be read: {error}") from error
+        raise SpecError(f"cannot be read: {error}") from error
     except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise SpecError(f"{source}: is not valid TOML: {error}") from error
-    try:
-        for key, value in (changes or {}).items():
-            change(document, key, value)
-            _prevail(document, key)
-        return read(document, default_name=path.stem)
-    except SpecError as error:
-        raise SpecError(f"{source}: {error}") from error.__cause__
+        raise SpecError(f"is not valid TOML: {error}") from error
+    for key, value in (changes or {}).items():
+        change(document, key, value)
+        _prevail(document, key)
+    return {"name": path.stem, **document}
 
 
 def settled(experiment: Experiment, threads: int, processes: int = 1) -> Experiment:
@@ -234,10 +234,10 @@ def settled(experiment: Experiment, threads: int, processes: int = 1) -> Experim
     return dataclasses.replace(experiment, runs=tuple({run.key: run for run in runs}.values()))
 
 
-def read(document: Table, default_name: str = "experiment") -> Experiment:
+def read(document: Table) -> Experiment:
     """Return the experiment that a parsed TOML document describes."""
     document = dict(document)
-    name, about = document.pop("name", default_name), document.pop("about", "")
+    name, about = document.pop("name", "experiment"), document.pop("about", "")
     for key, value in (("name", name), ("about", about)):
         if not isinstance(value, str):
             raise SpecError(f"{key} = {value!r}: must be a string")
@@ -287,9 +287,11 @@ class _Checked:
 
 def _run(table: Table, checked: _Checked) -> Run:
     known = ("seed", "protocol", "task", "optimizer", "schedule", "train")
+    if "search" in table or "search" in _table(table, "optimizer"):
+        raise SpecError("[search] and [optimizer.search]: are for sgdf tune, which finds the runs")
     for key, value in table.items():
         if key not in known:
-            raise SpecError(_unknown(key, value, ("name", "about", *known)))
+            raise SpecError(unknown_key(key, value, ("name", "about", *known)))
     seed, protocol = table.get("seed", 0), table.get("protocol", PROTOCOLS[0])
     if not isinstance(seed, int) or isinstance(seed, bool) or not 0 <= seed < 2**32:
         raise SpecError(f"seed = {seed!r}: must be a whole number from 0 to 2^32 - 1")
@@ -298,7 +300,7 @@ def _run(table: Table, checked: _Checked) -> Run:
     optimizer = dict(_table(table, "optimizer"))
     training = {**_table(table, "train", {}), **_table(optimizer, "train", {})}
     optimizer.pop("train", None)
-    train: Training = checked(_part, Training, training, "train")
+    train: Training = checked(read_part, Training, training, "train")
     named = checked(_optimizer, optimizer)
     schedule = _table(table, "schedule", DEFAULT_SCHEDULE)
     return Run(
@@ -311,11 +313,6 @@ def _run(table: Table, checked: _Checked) -> Run:
     )
 
 
-def _unknown(key: str, value: Any, allowed: tuple[str, ...], where: str = "") -> str:
-    hint = suggestion(key, allowed)
-    return f"{where}{key} = {value!r}: no such key; allowed: {', '.join(allowed)}{hint}"
-
-
 def _table(table: Table, key: str, default: Table | None = None) -> Table:
     found = table.get(key, default)
     if found is None:
@@ -323,24 +320,6 @@ def _table(table: Table, key: str, default: Table | None = None) -> Table:
     if not isinstance(found, dict):
         raise SpecError(f"{key} = {found!r}: must be a table, [{key}], with its name as {key}.name")
     return found
-
-
-def _part(kind: type[T], table: Table, where: str, **rest: Any) -> T:
-    """Return the dataclass made of a table, each value checked by its type and rule."""
-    hints = get_type_hints(kind)
-    fields = {f.name: f for f in dataclasses.fields(kind) if f.metadata or hints[f.name] is bool}  # type: ignore[arg-type]  # every kind is a dataclass
-    values = {}
-    for key, value in table.items():
-        if key not in fields:
-            raise SpecError(_unknown(key, value, tuple(fields), f"{where}."))
-        rule, wanted = fields[key].metadata, hints[key]
-        if wanted is float and isinstance(value, int) and not isinstance(value, bool):
-            value = float(value)
-        if type(value) is not wanted or (rule and not rule["check"](value)):
-            allowed = rule["allowed"] if rule else "true or false"
-            raise SpecError(f"{where}.{key} = {value!r}: must be {allowed}")
-        values[key] = value
-    return kind(**values, **rest)
 
 
 def _named(table: Table, kind: str) -> tuple[str, Table]:
@@ -406,7 +385,7 @@ def _schedule(table: Table, optimizer: Named, epochs: int) -> Schedule:
     own: Table = {key: given.pop(key) for key in ("every", "warmup") if key in given}
     try:
         options = schedule_options(name, given)
-        schedule = _part(Schedule, own, "schedule", name=name, options=options)
+        schedule = read_part(Schedule, own, "schedule", name=name, options=options)
         # In steps, the length is known when the data are there; any that is long enough will do.
         length = epochs if schedule.every == "epoch" else 10 * (schedule.warmup + epochs)
         make_scheduler(

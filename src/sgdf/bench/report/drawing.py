@@ -83,10 +83,13 @@ class Sheet:
         width: of a panel with its labels, in inches.
         height: likewise.
         names: what the legend will explain.
+        columns: the most panels that stand in a row.
     """
 
-    def __init__(self, count: int, width: float, height: float, names: Sequence[str]) -> None:
-        columns = min(3, count)
+    def __init__(
+        self, count: int, width: float, height: float, names: Sequence[str], columns: int = 3
+    ) -> None:
+        columns = min(columns, count)
         rows = -(-count // columns)
         self.in_cell = rows * columns > count and len(names) * LINE < height
         across = columns * width

@@ -1,0 +1,140 @@
+"""The learning-rate range test: one run whose rate rises at each step, until it diverges.
+
+The rate grows by the same factor from step to step, from one end of the range to the other. Where
+the loss falls the fastest against the logarithm of the rate, a schedule that stays near it does
+well; a little before the loss turns up is the most that the model bears for long.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from . import files
+from .attempt import apart
+from .grid import Table
+from .objects import SpecError
+from .processes import Processes
+from .space import Range
+from .spec import Run, read, settled
+from .store import Store
+from .train import Trainer
+from .tune import Arm, Search
+
+STEPS = 300
+DIVERGES_AT = 4.0
+SMOOTHING = 0.05
+"""Share of the way that the loss is smoothed over."""
+
+
+def range_run(search: Search, arm: Arm, steps: int = STEPS) -> Run:
+    """Return the run of an optimizer's range test, over the rates that a search would try.
+
+    Args:
+        search: what is trained.
+        arm: the optimizer.
+        steps: how many there are at least; whole epochs are trained.
+    """
+    rates = arm.space.get("lr")
+    if not isinstance(rates, Range) or len(arm.space) > 1:
+        raise SpecError(
+            f"optimizer {arm.name!r}: a range test is over the learning rate alone, and "
+            "[optimizer.search] says otherwise; it needs lr = { low = …, high = … }"
+        )
+    example = search.runs(arm, {"lr": rates.low})[0]
+    with apart(example):
+        epoch_steps = Trainer(example, Processes(alone=True)).epoch_steps
+    epochs = math.ceil(steps / epoch_steps)
+    factor = (rates.high / rates.low) ** (1 / (epochs * epoch_steps - 1))
+    table = example.as_table()
+    changes = {
+        "epochs": epochs,
+        "evaluate_every": epochs,
+        "log_every": 1,
+        "diverges_at": DIVERGES_AT,
+    }
+    table["train"] = {**table["train"], **changes}
+    table["schedule"] = {"name": "ExponentialLR", "every": "step", "gamma": factor}
+    return settled(read(table), search.threads).runs[0]
+
+
+@dataclass(frozen=True)
+class RangeTest:
+    """What a range test came to.
+
+    Attributes:
+        optimizer: its name.
+        rates: of each step.
+        losses: of each step, as they were.
+    """
+
+    optimizer: str
+    rates: tuple[float, ...]
+    losses: tuple[float, ...]
+
+    @classmethod
+    def of(cls, optimizer: str, rows: Sequence[Table]) -> RangeTest:
+        """Return what a run's metrics tell."""
+        readings = [row for row in rows if row["kind"] == "train" and "loss" in row["train"]]
+        finite = [row for row in readings if math.isfinite(row["train"]["loss"])]
+        return cls(
+            optimizer,
+            tuple(row["lr"] for row in finite),
+            tuple(row["train"]["loss"] for row in finite),
+        )
+
+    @property
+    def smoothed(self) -> np.ndarray:
+        """The losses as means over a window around each, which is cut at both ends."""
+        half = max(1, round(SMOOTHING * len(self.losses) / 2))
+        sums = np.concatenate([[0.0], np.cumsum(self.losses)])
+        steps = np.arange(len(self.losses))
+        low, high = np.maximum(steps - half, 0), np.minimum(steps + half + 1, len(steps))
+        means: np.ndarray = (sums[high] - sums[low]) / (high - low)
+        return means
+
+    @property
+    def steepest(self) -> float | None:
+        """The rate at which the loss falls the fastest; None if it never falls."""
+        if len(self.losses) < 3:
+            return None
+        fall = np.gradient(self.smoothed, np.log(self.rates))
+        lowest = int(np.argmin(self.smoothed))
+        step = int(np.argmin(fall[: lowest + 1]))
+        return float(f"{self.rates[step]:.2g}") if fall[step] < 0 else None
+
+    @property
+    def lowest(self) -> float | None:
+        """The rate at which the loss is the lowest: too large to stay at."""
+        return float(f"{self.rates[int(np.argmin(self.smoothed))]:.2g}") if self.losses else None
+
+
+def range_tests(search: Search, runs: Sequence[Run]) -> list[RangeTest]:
+    """Return what the range tests came to, as far as they are."""
+    store = Store(search.store)
+    return [RangeTest.of(run.optimizer.name, store.folder(run).rows()) for run in runs]
+
+
+def write_range_tests(tests: Sequence[RangeTest], folder: Path) -> list[Path]:
+    """Write the curves as JSON and as a plot."""
+    from .report.range_plot import range_plot  # matplotlib takes its time
+
+    record = {
+        test.optimizer: {
+            "steepest": test.steepest,
+            "lowest": test.lowest,
+            "lr": test.rates,
+            "loss": test.losses,
+        }
+        for test in tests
+    }
+    path = folder / "range.json"
+    files.write(path, (json.dumps(record) + "\n").encode())
+    with files.kept(folder):
+        range_plot(tests).write(folder)
+    return [path, folder / "range.png", folder / "range.pdf"]

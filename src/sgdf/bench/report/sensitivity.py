@@ -1,0 +1,108 @@
+"""The plot of a search: what each option does to each optimizer."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from matplotlib.axes import Axes
+
+from .drawing import Plot, Sheet, drawing, in_per_cent, logarithmic
+from .palette import Look, looks
+
+if TYPE_CHECKING:
+    from ..tuned import Found, Tuned
+
+TITLE = "What each option does"
+ABOUT = (
+    "The metric on validation data, the mean over the seeds of the search, at each setting that "
+    "was tried; the star is the best of the optimizer. Crosses at the edge: settings that "
+    "diverged, were given up as worse than others, or came out too far off to be shown."
+)
+WIDTH, HEIGHT, COLUMNS = 2.7, 1.9, 4
+
+
+def sensitivity(tuned: Tuned) -> Plot:
+    """Draw the metric against each option that was tried, a panel for each optimizer."""
+    shown = [(found, option) for found in tuned.found for option in found.arm.space]
+    by_name = looks([found.arm.name for found in tuned.found])
+    low, high = _scale(tuned)
+    share = tuned.largest and all(0.0 <= value <= 1.0 for value in _values(tuned))
+    with drawing("sensitivity"):
+        sheet = Sheet(len(shown), WIDTH, HEIGHT, ["tried", "best", "off the scale"], COLUMNS)
+        for panel, (found, option) in zip(sheet.panels, shown, strict=True):
+            panel.set_ylim(*(100.0 * np.array([low, high]) if share else (low, high)))
+            handles = _draw(panel, found, option, by_name[found.arm.name], 100.0 if share else 1.0)
+            panel.set_title(found.arm.name)
+            panel.set_xlabel(option)
+            if share:
+                in_per_cent(panel)
+        figure = sheet.legend(handles)
+    return Plot("sensitivity", "", TITLE, ABOUT, figure)
+
+
+def _values(tuned: Tuned) -> list[float]:
+    """Return what all finished trials came to."""
+    values = [t.value for f in tuned.found for t in f.trials if t.value is not None]
+    return [value for value in values if math.isfinite(value)]
+
+
+def _scale(tuned: Tuned) -> tuple[float, float]:
+    """Return the ends of the upright axis, the same for all, with room for the better half."""
+    best = [f.best.value for f in tuned.found if f.best and f.best.value is not None]
+    middle = float(np.median(_values(tuned)))
+    low, high = min([middle, *best]), max([middle, *best])
+    margin = 0.15 * (high - low) or 0.01 * abs(high) or 0.01
+    return low - margin, high + margin
+
+
+def _draw(panel: Axes, found: Found, option: str, look: Look, scale: float) -> dict[str, Any]:
+    """Draw one optimizer's trials against one option; return what the legend explains."""
+    low, high = panel.get_ylim()
+    places = _places(panel, found, option)
+    tried = [(places[t.number], t) for t in found.trials if t.number in places]
+    seen = sorted(
+        (place, scale * t.value)
+        for place, t in tried
+        if t.value is not None and low <= scale * t.value <= high
+    )
+    lost = [place for place, t in tried if t.value is None or not low <= scale * t.value <= high]
+    (points,) = panel.plot(
+        [place for place, _ in seen],
+        [value for _, value in seen],
+        look.marker,
+        color=look.color,
+        markersize=3.5,
+    )
+    best = found.best
+    (star,) = panel.plot(
+        [places[best.number]] if best else [],
+        [scale * best.value] if best and best.value is not None else [],
+        "*",
+        color=look.color,
+        markeredgecolor="black",
+        markersize=10,
+    )
+    (crosses,) = panel.plot(
+        lost,
+        [0.03 if found.largest else 0.97] * len(lost),
+        "x",
+        color="gray",
+        markersize=4,
+        transform=panel.get_xaxis_transform(),
+        clip_on=False,
+    )
+    return {"tried": points, "best": star, "off the scale": crosses}
+
+
+def _places(panel: Axes, found: Found, option: str) -> dict[int, float]:
+    """Return where each trial stands, and give the axis its scale."""
+    values = {t.number: t.options[option] for t in found.trials if option in t.options}
+    if all(type(value) in (int, float) for value in values.values()):
+        if all(value > 0 for value in values.values()):
+            logarithmic(panel, "x")
+        return {number: float(value) for number, value in values.items()}
+    names = list(dict.fromkeys(str(value) for value in values.values()))
+    panel.set_xticks(range(len(names)), names)
+    return {number: float(names.index(str(value))) for number, value in values.items()}

@@ -1,0 +1,71 @@
+"""Tables for the terminal: what a search or a range test came to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from rich.markup import escape
+from rich.table import Table
+
+from .range_test import RangeTest
+from .show import catalogue
+from .tuned import OUTCOMES, Found, Tuned
+
+
+def search_outlook(tuned: Tuned) -> str:
+    """Return in a line what is to be searched, and how much of it is done."""
+    method, optimizers = tuned.search.method, len(tuned.found)
+    seeds = f", {len(method.seeds)} seeds each" if len(method.seeds) > 1 else ""
+    return (
+        f"{optimizers} optimizer{'' if optimizers == 1 else 's'}, {method.trials} trials of up to "
+        f"{tuned.search.example.train.epochs} epochs for each ({method.sampler}{seeds}), "
+        f"{tuned.spent} of {tuned.budget} done, in {tuned.search.store}"
+    )
+
+
+def search_report(tuned: Tuned) -> Iterable[Any]:
+    """Yield what is to be said of a search, a table or a line at a time."""
+    shown = [o for o in OUTCOMES if any(found.count(o) for found in tuned.found)]
+    table = catalogue("optimizer", "best setting", f"validation {tuned.metric}")
+    for title in (*shown, "epochs"):
+        table.add_column(title, justify="right")
+    for found in sorted(tuned.found, key=lambda found: _order(found, tuned.largest)):
+        best = found.best
+        setting = _setting(best.options) if best else "none came to an end"
+        value = f"{best.value:.4g}" if best else ""
+        counts = [str(found.count(outcome) or "") for outcome in shown]
+        epochs = sum(trial.epochs for trial in found.trials)
+        table.add_row(escape(found.arm.name), escape(setting), value, *counts, str(epochs))
+    yield table
+    for found in tuned.found:
+        if found.at_edge:
+            options = ", ".join(found.at_edge)
+            yield (
+                f"{escape(found.arm.name)}: the best {options} is at the edge of what was tried; a "
+                "better one may lie beyond. Widen [optimizer.search]."
+            )
+        if found.failed:
+            yield f"{escape(found.arm.name)}: {found.failed} failed; --retry tries them again."
+    if not tuned.over:
+        left = tuned.budget - tuned.spent
+        yield f"{left} trials are not over: the same command goes on with them."
+
+
+def range_table(tests: Sequence[RangeTest]) -> Table:
+    """Return where each range test fell the fastest and where it was the lowest."""
+    table = catalogue("optimizer", "loss falls fastest at", "loss is lowest at", "steps")
+    for test in tests:
+        rates = ["–" if rate is None else f"{rate:g}" for rate in (test.steepest, test.lowest)]
+        table.add_row(escape(test.optimizer), *rates, str(len(test.rates)))
+    return table
+
+
+def _order(found: Found, largest: bool) -> tuple[bool, float]:
+    if found.best is None or found.best.value is None:
+        return (True, 0.0)
+    return (False, -found.best.value if largest else found.best.value)
+
+
+def _setting(options: dict[str, Any]) -> str:
+    return " ".join(f"{option}={value}" for option, value in options.items())
