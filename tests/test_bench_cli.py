@@ -16,7 +16,7 @@ from bench_tasks import run_of
 from sgdf.bench.estimate import estimate
 from sgdf.bench.labels import labels
 from sgdf.bench.progress import Bars, Lines, display
-from sgdf.bench.spec import Schedule, Training, bundled_experiments
+from sgdf.bench.spec import Schedule, Training, bundled_experiments, bundled_searches
 from sgdf.bench.store import State, Store
 from sgdf.bench.tasks import TASKS
 from sgdf.cli import app
@@ -221,7 +221,7 @@ def test_what_there_is_to_choose_from(place):
     tasks, optimizers, experiments = (sgdf(name) for name in ("tasks", "optimizers", "experiments"))
     assert all(name in tasks for name in TASKS)
     assert "momentum=0.9" in optimizers
-    assert all(name in experiments for name in bundled_experiments())
+    assert all(name in experiments for name in (*bundled_experiments(), *bundled_searches()))
     assert "batch_norm" in sgdf("tasks", "digits-cnn")
     assert "hidden: its width" in sgdf("tasks", "bench_tasks:Points")
     assert "betas = [[0.9, 0.999]]" in sgdf("optimizers", "adam")

@@ -96,5 +96,5 @@ def test_a_database_will_do(tmp_path):
     "url", ["nonsense", "", "nosuchdatabase://here/x", "sqlite:////no/such/folder/x.db"]
 )
 def test_what_cannot_be_opened_is_told_of(url):
-    with pytest.raises(SpecError, match="--storage: cannot be opened: .*; allowed: journal:///"):
+    with pytest.raises(SpecError, match=r"--storage: cannot be opened: .*; allowed: journal:///"):
         open_storage(url)

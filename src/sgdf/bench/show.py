@@ -19,7 +19,7 @@ from .optimizers import OPTIMIZERS, find_optimizer, optimizer_options, optimizer
 from .report import cells
 from .report.formats import one_line
 from .settings import published_settings, search_space
-from .spec import Run, bundled_experiments, load
+from .spec import Run, bundled_experiments, bundled_searches, load, load_document
 from .store import RunFolder, State
 from .tasks import TASKS, find_task
 
@@ -186,6 +186,9 @@ def experiment_table() -> Table:
     for name in bundled_experiments():
         experiment = load(name)
         result.add_row(name, experiment.about, str(len(experiment.runs)))
+    for name in bundled_searches():
+        document = load_document(name)
+        result.add_row(name, document["about"], f"{document['search']['trials']} trials each")
     return result
 
 
@@ -229,7 +232,7 @@ def _in_the_paper(name: str) -> list[str]:
 
 def experiment_text(name: str) -> str:
     """Return a bundled experiment's file."""
-    bundled = bundled_experiments()
+    bundled = {**bundled_experiments(), **bundled_searches()}
     if name not in bundled:
         raise SpecError(f"no such experiment; allowed: {', '.join(bundled)}")
     return Path(bundled[name]).read_text(encoding="utf-8")

@@ -38,6 +38,7 @@ MAX_RUNS = 100_000
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 PROTOCOLS = ("validation", "paper")
 PRECISIONS = ("float32", "bfloat16", "float16")
+SEARCH = "-search"
 DEFAULT_SCHEDULE = {"name": "ConstantLR", "factor": 1.0}
 
 T = TypeVar("T")
@@ -144,6 +145,15 @@ class Experiment:
 
 def bundled_experiments() -> dict[str, Path]:
     """Return the experiments that come with the package, by name."""
+    return {name: path for name, path in _bundled().items() if not name.endswith(SEARCH)}
+
+
+def bundled_searches() -> dict[str, Path]:
+    """Return the searches that come with the package, for ``sgdf tune``, by name."""
+    return {name: path for name, path in _bundled().items() if name.endswith(SEARCH)}
+
+
+def _bundled() -> dict[str, Path]:
     folder = Path(str(resources.files("sgdf"))) / "experiments"
     return {path.stem: path for path in sorted(folder.glob("*.toml"))}
 
@@ -173,7 +183,7 @@ def told_of(source: str | Path) -> Iterator[None]:
 
 def load_document(source: str | Path, changes: Table | None = None) -> Table:
     """Return what an experiment's file says, changed, with its name."""
-    bundled = bundled_experiments()
+    bundled = {**bundled_experiments(), **bundled_searches()}
     path = bundled.get(str(source), Path(source))
     if str(source) not in bundled:
         importable_from(path.absolute().parent)
