@@ -231,7 +231,7 @@ def test_what_there_is_to_choose_from(place):
     assert "0 of 18 runs" in sgdf("run", "copy.toml", "--dry-run", "--set", "train.epochs=1")
 
 
-@pytest.mark.parametrize("command", ["run", "status", "tasks", "optimizers", "experiments"])
+@pytest.mark.parametrize("command", ["run", "tune", "status", "tasks", "optimizers", "experiments"])
 def test_help_has_a_sentence_for_everything(command):
     help_text = sgdf(command, "--help")
     options = re.findall(r"^│ \*? *(--[\w-]+|-\w|\w+)(.*)", help_text, re.M)

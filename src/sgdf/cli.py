@@ -366,13 +366,14 @@ def tune(
         ),
     ] = None,
     trials: Annotated[
-        int | None, typer.Option(min=1, help="Settings tried of each optimizer. Default: 12.")
+        int | None,
+        typer.Option(min=1, help="Settings tried of each optimizer. Default: the file's, else 12."),
     ] = None,
     sampler: Annotated[
         str | None,
         typer.Option(
             help="tpe goes by what was found so far, random does not; grid is the paper's, or the "
-            "file's lists. Default: tpe."
+            "file's lists. Default: the file's, else tpe."
         ),
     ] = None,
     pruning: Annotated[
@@ -431,6 +432,12 @@ def tune(
         ),
     ] = None,
     retry: Annotated[bool, typer.Option("--retry", help="Try failed trials again.")] = False,
+    dry_run: Annotated[
+        bool,
+        typer.Option(
+            "--dry-run", help="Show what would be tried of each optimizer; train nothing."
+        ),
+    ] = False,
     checkpoint_every: Annotated[
         float, typer.Option(min=0.0, metavar="SECONDS", help="Time between checkpoints.")
     ] = 60.0,
@@ -456,7 +463,7 @@ def tune(
     from .bench.processes import Processes
     from .bench.progress import display
     from .bench.range_test import range_run, range_tests, write_range_tests
-    from .bench.show_search import range_table, search_outlook, search_report
+    from .bench.show_search import range_table, search_outlook, search_report, space_table
     from .bench.spec import load_document, told_of
     from .bench.storage import journal_url
     from .bench.tune import read_search
@@ -486,6 +493,10 @@ def tune(
     except SpecError as error:
         raise _refused(error) from error
 
+    if dry_run:
+        console.print(space_table(search))
+        _say(console, search_outlook(search))
+        return
     try:
         if range_test:
             plan = Plan(runs, place, checkpoint_every)
@@ -503,7 +514,8 @@ def tune(
             return
         search.prepare(retry)
         tuned = Tuned(search)
-        _say(console, search_outlook(tuned))
+        _say(console, search_outlook(search))
+        _say(console, f"{tuned.spent} of {tuned.budget} trials are done in {place}")
         with stopping() as stop, display(console, {}, tuned.budget, tuned.spent) as screen:
             _share(search, workers, screen, stop)
         tuned = Tuned(search)

@@ -10,17 +10,28 @@ from rich.table import Table
 
 from .range_test import RangeTest
 from .show import catalogue
+from .space import Choices, Range
+from .tune import Search
 from .tuned import OUTCOMES, Found, Tuned
 
 
-def search_outlook(tuned: Tuned) -> str:
-    """Return in a line what is to be searched, and how much of it is done."""
-    method, optimizers = tuned.search.method, len(tuned.found)
-    seeds = f", {len(method.seeds)} seeds each" if len(method.seeds) > 1 else ""
+def space_table(search: Search) -> Table:
+    """Return what would be tried of each optimizer."""
+    table = catalogue("optimizer", "set", "tried")
+    for arm in search.arms:
+        fixed = {key: value for key, value in arm.table.items() if key != "name"}
+        tried = ", ".join(f"{option} {_tried(one)}" for option, one in arm.space.items())
+        table.add_row(escape(arm.name), escape(_setting(fixed)), escape(tried))
+    return table
+
+
+def search_outlook(search: Search) -> str:
+    """Return in a line what is to be searched."""
+    method, optimizers = search.method, len(search.arms)
+    seeds = f"seed{'' if len(method.seeds) == 1 else 's'} {', '.join(map(str, method.seeds))}"
     return (
         f"{optimizers} optimizer{'' if optimizers == 1 else 's'}, {method.trials} trials of up to "
-        f"{tuned.search.example.train.epochs} epochs for each ({method.sampler}{seeds}), "
-        f"{tuned.spent} of {tuned.budget} done, in {tuned.search.store}"
+        f"{search.example.train.epochs} epochs for each ({method.sampler}, {seeds})"
     )
 
 
@@ -59,6 +70,12 @@ def range_table(tests: Sequence[RangeTest]) -> Table:
         rates = ["–" if rate is None else f"{rate:g}" for rate in (test.steepest, test.lowest)]
         table.add_row(escape(test.optimizer), *rates, str(len(test.rates)))
     return table
+
+
+def _tried(tried: Range | Choices) -> str:
+    if isinstance(tried, Range):
+        return f"from {tried.low:g} to {tried.high:g}"
+    return f"one of {', '.join(map(str, tried.values))}"
 
 
 def _order(found: Found, largest: bool) -> tuple[bool, float]:
