@@ -42,7 +42,8 @@ def test_public_names_are_all_there_is():
 
 
 @each_page
-def test_python_blocks_run(page):
+def test_python_blocks_run(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     namespace = {}
     for code in re.findall(r"^```python\n(.*?)^```", page.read_text(), re.M | re.S):
         exec(compile(code, str(page), "exec"), namespace)
