@@ -21,7 +21,8 @@ from sgdf.bench.objects import SpecError
 from sgdf.bench.spec import load, settled
 from sgdf.bench.storage import journal_url, open_storage
 from sgdf.bench.store import State, Store
-from sgdf.bench.tune import STARTUP, Trials, read_search
+from sgdf.bench.trials import STARTUP, Trials
+from sgdf.bench.tune import read_search
 from sgdf.bench.tuned import Found, Tried, Tuned
 from sgdf.bench.workers import Workers
 

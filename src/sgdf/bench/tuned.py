@@ -15,7 +15,8 @@ from . import files
 from .grid import Table
 from .provenance import commit
 from .storage import open_storage
-from .tune import Arm, Search, Trials
+from .trials import Trials
+from .tune import Arm, Search
 
 OUTCOMES = ("finished", "pruned", "diverged", "failed")
 

@@ -1,0 +1,282 @@
+"""The trials of a search: who is at which, what they draw, and how each comes to its end."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import math
+import statistics
+import time
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import optuna
+from optuna.pruners import BasePruner, MedianPruner, NopPruner
+from optuna.samplers import BaseSampler, GridSampler, RandomSampler, TPESampler
+from optuna.storages import BaseStorage
+from optuna.trial import FrozenTrial, Trial, TrialState
+
+from . import lock
+from .attempt import Stop, to_the_end
+from .files import kept
+from .launch import Display, Plan, work_on
+from .processes import Processes
+from .space import Choices, spread
+from .spec import Run
+from .store import State, Store
+from .train import Row
+
+if TYPE_CHECKING:
+    from .tune import Arm, Search
+
+PAUSE_SECONDS = 0.05
+STARTUP = 5
+"""Trials of an optimizer that are spread over its space and never given up: a basis for others."""
+
+
+class Trials:
+    """The trials of one optimizer: a study of Optuna's, and who is at which of them.
+
+    Args:
+        search: what they belong to.
+        arm: the optimizer.
+        storage: where Optuna keeps them.
+    """
+
+    def __init__(self, search: Search, arm: Arm, storage: BaseStorage) -> None:
+        self.search, self.arm, method = search, arm, search.method
+        problem = {key: value for key, value in search.problem.items() if key != "about"}
+        what = [problem, method.sampler, method.prune, method.seeds, arm.table]
+        what += [{option: tried.table for option, tried in arm.space.items()}]
+        digest = hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:12]
+        self.name = f"{search.name}/{arm.name}/{digest}"
+        self.study = optuna.create_study(
+            storage=storage,
+            study_name=self.name,
+            direction="maximize" if search.goal[1] else "minimize",
+            pruner=_pruner(search),
+            load_if_exists=True,
+        )
+        self.locks = search.store / "search" / digest
+
+    def all(self) -> Sequence[FrozenTrial]:
+        """Return all trials that there are."""
+        return self.study.get_trials(deepcopy=False)
+
+    def is_over(self) -> bool:
+        """Return whether all of the budget is spent."""
+        return self._dealt_out() and all(trial.state.is_finished() for trial in self.all())
+
+    @property
+    def retried(self) -> int:
+        """How many failed trials have another in their place, beyond the budget."""
+        return sum("retries" in trial.user_attrs for trial in self.all())
+
+    def retry(self) -> None:
+        """Let the failed trials be tried again, each in a trial of its own."""
+        store = Store(self.search.store)
+        with self._alone():
+            trials = self.all()
+            retried = {trial.user_attrs.get("retries") for trial in trials}
+            for trial in trials:
+                if trial.state is TrialState.FAIL and trial.number not in retried:
+                    for key in trial.user_attrs.get("runs", []):
+                        store.folder(key).forgive()
+                    self.study.enqueue_trial(trial.params, user_attrs={"retries": trial.number})
+
+    @contextlib.contextmanager
+    def next(self) -> Iterator[Trial | None]:
+        """Yield a trial that nobody is at, new or left by a process that died; None if none is."""
+        with contextlib.ExitStack() as claim:
+            with self._alone():
+                trial = self._take(claim)
+            yield trial
+
+    def tell(
+        self, trial: Trial, value: float | None = None, state: TrialState | None = None
+    ) -> None:
+        """End a trial."""
+        self.study.sampler = RandomSampler()  # a grid's would stop a loop that there is not
+        self.study.tell(trial, value, state)
+
+    def _take(self, claim: contextlib.ExitStack) -> Trial | None:
+        trials = self.all()
+        self.study.sampler = self._sampler(len(trials))
+        for left in trials:
+            if left.state is TrialState.RUNNING and self._claim(left.number, claim):
+                # Optuna has no public way to go on with a trial.
+                trial = Trial(self.study, left._trial_id)
+                break
+        else:
+            waiting = any(trial.state is TrialState.WAITING for trial in trials)
+            if self._dealt_out() and not waiting:
+                return None
+            if self.search.method.sampler == "tpe" and len(trials) < STARTUP and not waiting:
+                points = spread(self.arm.space, STARTUP, _seed(self.name))
+                self.study.enqueue_trial(points[len(trials)])
+            trial = self.study.ask()
+            self._claim(trial.number, claim)
+        self.arm.draw(trial)  # while no other process can draw the same
+        return trial
+
+    def _dealt_out(self) -> bool:
+        return len(self.all()) >= self.search.method.trials + self.retried
+
+    def _claim(self, number: int, claim: contextlib.ExitStack) -> bool:
+        return claim.enter_context(lock.held(self.locks / f"trial-{number}.lock"))
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Let no other process deal out trials meanwhile."""
+        with kept(self.locks):
+            self.locks.mkdir(parents=True, exist_ok=True)
+        while True:
+            with lock.held(self.locks / "lock") as ours:
+                if ours:
+                    yield
+                    return
+            time.sleep(PAUSE_SECONDS)
+
+    def _sampler(self, number: int) -> BaseSampler:
+        """Return what draws a trial: anew for each, so that it does not matter who draws it."""
+        if self.search.method.sampler == "grid":
+            choices = {o: t.names for o, t in self.arm.space.items() if isinstance(t, Choices)}
+            return GridSampler(choices, seed=0)
+        seed = _seed(f"{self.name} {number}")
+        if self.search.method.sampler == "random":
+            return RandomSampler(seed)
+        return TPESampler(n_startup_trials=STARTUP, seed=seed)
+
+
+def _pruner(search: Search) -> BasePruner:
+    """Return what gives up a trial that is worse than half of those before it were then.
+
+    The first quarter of the epochs says too little.
+    """
+    if search.method.sampler == "grid" or not search.method.prune:
+        return NopPruner()
+    epochs = search.example.train.epochs
+    return MedianPruner(n_startup_trials=STARTUP, n_warmup_steps=epochs // 4)
+
+
+def _seed(text: str) -> int:
+    return int(hashlib.sha256(text.encode()).hexdigest()[:8], 16)
+
+
+class Attempt:
+    """One trial from where it was left to its end.
+
+    Args:
+        trials: those that it is one of.
+        trial: which.
+        display: is told of its runs.
+        stop: asks for an end.
+        processes: this one.
+    """
+
+    def __init__(
+        self, trials: Trials, trial: Trial, display: Display, stop: Stop, processes: Processes
+    ) -> None:
+        self.trials, self.trial, self.display, self.stop = trials, trial, display, stop
+        self.processes = processes
+        self.search, arm = trials.search, trials.arm
+        self.reported = set(trials.all()[trial.number].intermediate_values)
+        self.options = arm.draw(trial)
+        self.runs = self.search.runs(arm, self.options)
+        self.pruned_at: int | None = None
+
+    def go(self) -> bool:
+        """Do its runs and tell Optuna; return whether it came to an end."""
+        self.trial.set_user_attr("options", self.options)
+        self.trial.set_user_attr("runs", [run.key for run in self.runs])
+        results: list[dict[str, Any]] = []
+        for run in self.runs:
+            state = self._do(run)
+            folder = Store(self.search.store).folder(run)
+            if state is State.FINISHED:
+                results.append(folder.result() or {})
+                continue
+            epochs = sum(result["epoch"] for result in results) + self._epochs(folder.rows())
+            if self.pruned_at is not None:
+                self._end("pruned", epochs, state=TrialState.PRUNED)
+            elif state is State.DIVERGED:
+                self._end("diverged", epochs, state=TrialState.PRUNED)
+            elif state is State.FAILED:
+                self._end("failed", epochs, state=TrialState.FAIL)
+            else:
+                return False
+            return True
+        chosen = [result["selected"]["validation"] for result in results]
+        metric, epochs = results[0]["metric"], sum(result["epoch"] for result in results)
+        if all("loss" in figures for figures in chosen):
+            loss = statistics.fmean(figures["loss"] for figures in chosen)
+            self.trial.set_user_attr("loss", loss)
+        value = statistics.fmean(figures[metric] for figures in chosen)
+        if math.isfinite(value):
+            self._end("finished", epochs, value)
+        else:
+            self._end("diverged", epochs, state=TrialState.PRUNED)
+        return True
+
+    def _do(self, run: Run) -> State:
+        """Do a run, or wait for who is at it."""
+        plan = Plan((run,), self.search.store, self.search.checkpoint_every)
+        plan.prepare()
+        folder = Store(self.search.store).folder(run)
+        watch = self._watch if run is self.runs[0] else to_the_end
+        while not self.stop.is_set():
+            tried = work_on(run, plan, self._tell, self.stop, self.processes, watch)
+            state = folder.progress()
+            if tried or state.over or state is State.FAILED:
+                return state
+            time.sleep(PAUSE_SECONDS)
+        return folder.progress()
+
+    def _watch(self, rows: list[Row]) -> bool:
+        """Report each epoch's metric, and say whether the trial is to be given up."""
+        metric, _ = self.search.goal
+        for row in rows:
+            if "validation" in row and row["epoch"] not in self.reported:
+                self.trial.report(row["validation"][metric], row["epoch"])
+                self.reported.add(row["epoch"])
+        if self.trial.should_prune():
+            self.pruned_at = rows[-1]["epoch"]
+        return self.pruned_at is not None
+
+    def _tell(self, run: str, event: dict[str, Any]) -> None:
+        """Pass on what happens, in the words of a search."""
+        seeds = {one.key: one.seed for one in self.runs}
+        if event["event"] == "begin":
+            setting = " ".join(f"{option}={value}" for option, value in self.options.items())
+            what = f"{self.trials.arm.name} trial {self.trial.number}, {setting}"
+            event = {**event, "name": f"{what}, seed {seeds[run]}"}
+        if event["event"] == "end":
+            last = run == self.runs[-1].key or event["state"] != State.FINISHED.value
+            event = {**event, "counts": last and event["state"] != State.PAUSED.value}
+            if event["state"] == State.FINISHED.value:
+                event = {**event, "line": self._line(run)}
+            if self.pruned_at is not None:
+                line = f"epoch {self.pruned_at}, worse than half of the trials before it"
+                event = {**event, "state": "given up", "line": line, "counts": True}
+        self.display(run, event)
+
+    def _line(self, run: str) -> str:
+        """Return what a run came to, without the test data, which are not to be looked at yet."""
+        result = Store(self.search.store).folder(run).result() or {}
+        chosen, metric = result["selected"], result["metric"]
+        return f"validation {metric} {chosen['validation'][metric]:.4g} (epoch {chosen['epoch']})"
+
+    def _end(
+        self,
+        outcome: str,
+        epochs: int,
+        value: float | None = None,
+        state: TrialState | None = None,
+    ) -> None:
+        self.trial.set_user_attr("outcome", outcome)
+        self.trial.set_user_attr("epochs", epochs)
+        self.trials.tell(self.trial, value, state)
+
+    def _epochs(self, rows: list[Row]) -> int:
+        return max((row["epoch"] for row in rows), default=0)
