@@ -60,5 +60,5 @@ clean: ## remove everything that the other targets made
 	touch $@
 
 .venv/installed-dev: .venv/bin/python pyproject.toml constraints.txt
-	$(PIP_INSTALL) -e '.[bench,dev]'
+	$(PIP_INSTALL) -e '.[bench,dev,ray]'
 	touch $@ .venv/installed-bench

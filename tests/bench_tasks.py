@@ -81,6 +81,30 @@ class Exiting(Points):
         os._exit(7)
 
 
+class Fragile(Points):
+    """Leaves Python after a few steps, and again after as many more."""
+
+    def __init__(self, steps: int = 4) -> None:
+        super().__init__()
+        self.left = steps
+
+    def step(self, batch, update):
+        """Die when the time has come."""
+        self.left -= 1
+        if not self.left:
+            os._exit(7)
+        return super().step(batch, update)
+
+
+class Telling(Points):
+    """Tells how many threads it has."""
+
+    def evaluate(self, split):
+        """Return torch's and the environment's, among the metrics."""
+        told = {"torch": torch.get_num_threads(), "omp": int(os.environ["OMP_NUM_THREADS"])}
+        return {**super().evaluate(split), **told}
+
+
 class Pair(Task):
     """Two networks against each other, each with an optimizer of its own."""
 

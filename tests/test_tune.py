@@ -16,7 +16,7 @@ import pytest
 import tomli_w
 from optuna.trial import TrialState
 
-from sgdf.bench.launch import Plan, read_job
+from sgdf.bench.launch import MAX_DEATHS, Plan, read_job
 from sgdf.bench.objects import SpecError
 from sgdf.bench.spec import load, settled
 from sgdf.bench.storage import journal_url, open_storage
@@ -393,6 +393,35 @@ def test_a_trial_whose_process_died_while_drawing_is_taken_up(tmp_path, drawn):
     assert tuned.over
     assert [len(found.trials) for found in tuned.found] == [6, 6]
     assert trials_of(tuned)["sgdf"] == trials_of(whole)["sgdf"]
+
+
+def test_a_trial_whose_processes_keep_dying_fails(tmp_path):
+    search = search_of(tmp_path, trials=1, optimizer=[{"name": "sgd"}])
+    for _ in range(MAX_DEATHS):
+        trials = Trials(search, search.arms[0], open_storage(search.storage))
+        with trials.next() as trial:  # and there it ends
+            (run,) = search.runs(search.arms[0], search.arms[0].draw(trial))
+            trial.set_user_attr("runs", [run.key])
+            Plan((run,), tmp_path).prepare()
+    (found,) = done(search).found
+    assert [trial.outcome for trial in found.trials] == ["failed"]
+    assert Store(tmp_path).folder(run).failure() == (
+        f"its process died, {MAX_DEATHS} times in a row before it could save"
+    )
+
+
+def test_one_that_gets_on_does_not(tmp_path):
+    search = search_of(tmp_path, trials=1, epochs=8, optimizer=[{"name": "sgd"}])
+    for _ in range(MAX_DEATHS):
+        stop = threading.Event()
+
+        def ask(run, event, stop=stop):
+            if event["event"] == "progress" and event["row"]:
+                stop.set()
+
+        search.work(ask, stop)
+    (found,) = done(search).found
+    assert [trial.outcome for trial in found.trials] == ["finished"]
 
 
 def test_nobody_takes_a_trial_that_somebody_is_at(tmp_path):

@@ -211,11 +211,47 @@ def _settings(texts: list[str] | None) -> list[str] | None:
     return texts
 
 
+ExperimentName = Annotated[
+    str, typer.Argument(help="A bundled experiment (see sgdf experiments), or a TOML file.")
+]
+Device = Annotated[
+    str | None, typer.Option(help="cpu, cuda, mps, … Default: the accelerator, if any.")
+]
+RayAddress = Annotated[
+    str | None,
+    typer.Option(
+        metavar="ADDRESS",
+        help="Work on a Ray cluster: auto, HOST:6379 of one that this machine is part of, or "
+        "local to start one here. All its machines need sgdf installed and the runs' folder on "
+        "the same disk at the same path.",
+    ),
+]
+Threads = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        help="Threads of each run. Default: the file's, else the machine's over the workers, "
+        "with --ray 1. With another number a run is another run: its last digits may differ.",
+    ),
+]
+Changes = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        callback=_settings,
+        help="Change a value of the file, as in --set train.epochs=5, --set 'seed=[0, 1]' or "
+        "--set optimizer.lr=0.1, which holds for every [[optimizer]]. May be repeated.",
+    ),
+]
+CheckpointEvery = Annotated[
+    float, typer.Option(min=0.0, metavar="SECONDS", help="Time between checkpoints.")
+]
+
+
 @app.command()
 def run(
-    experiment: Annotated[
-        str, typer.Argument(help="A bundled experiment (see sgdf experiments), or a TOML file.")
-    ],
+    experiment: ExperimentName,
     out: Annotated[
         str | None,
         typer.Option(
@@ -228,17 +264,9 @@ def run(
     workers: Annotated[
         int, typer.Option("--workers", "-w", min=1, help="Processes that share the runs.")
     ] = 1,
-    threads: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            help="Threads of each run. Default: the file's, else the machine's over the workers. "
-            "With another number a run is another run: its last digits may differ.",
-        ),
-    ] = None,
-    device: Annotated[
-        str | None, typer.Option(help="cpu, cuda, mps, … Default: the accelerator, if any.")
-    ] = None,
+    ray: RayAddress = None,
+    threads: Threads = None,
+    device: Device = None,
     precision: Annotated[
         str | None,
         typer.Option(help="float32, or bfloat16 or float16 for mixed precision."),
@@ -246,24 +274,13 @@ def run(
     compiled: Annotated[
         bool, typer.Option("--compile", help="Compile the networks with torch.compile.")
     ] = False,
-    changes: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="KEY=VALUE",
-            callback=_settings,
-            help="Change a value of the file, as in --set train.epochs=5, --set 'seed=[0, 1]' or "
-            "--set optimizer.lr=0.1, which holds for every [[optimizer]]. May be repeated.",
-        ),
-    ] = None,
+    changes: Changes = None,
     retry: Annotated[bool, typer.Option("--retry", help="Try failed runs again.")] = False,
     dry_run: Annotated[
         bool,
         typer.Option("--dry-run", help="Show the runs and an estimate of time; train nothing."),
     ] = False,
-    checkpoint_every: Annotated[
-        float, typer.Option(min=0.0, metavar="SECONDS", help="Time between checkpoints.")
-    ] = 60.0,
+    checkpoint_every: CheckpointEvery = 60.0,
 ) -> None:
     """Do the runs of an experiment, each where it was left.
 
@@ -271,8 +288,6 @@ def run(
     goes on from the last checkpoints. The same command in another terminal, or on another
     machine with the same disk, takes its share of the runs.
     """
-    import torch
-
     from .bench import show
     from .bench.estimate import estimate
     from .bench.files import StoreError
@@ -293,7 +308,9 @@ def run(
     try:
         if processes.count > 1 and workers > 1:
             raise SpecError("--workers: must be 1 under torchrun")
-        share = max(1, torch.get_num_threads() // workers)
+        share = _share_of_threads(workers, ray)
+        if ray and processes.count > 1:
+            raise SpecError("--ray: cannot be started with torchrun")
         found = load(experiment, settings)
         try:
             found = settled(found, share, processes.count)
@@ -337,10 +354,10 @@ def run(
                 )
         names = labels(tables)
         with stopping() as stop, display(console, names, len(found.runs), done) as screen:
-            _share(plan, workers, screen, stop)
+            _share(plan, workers, ray, screen, stop)
         if processes.rank == 0:
             _conclude(console, plan, stop.is_set())
-    except StoreError as error:
+    except (SpecError, StoreError) as error:
         raise _refused(error) from error
 
 
@@ -352,9 +369,7 @@ def _optimizer_names(names: list[str] | None) -> list[str] | None:
 
 @app.command()
 def tune(
-    experiment: Annotated[
-        str, typer.Argument(help="A bundled experiment (see sgdf experiments), or a TOML file.")
-    ],
+    experiment: ExperimentName,
     optimizers: Annotated[
         list[str] | None,
         typer.Option(
@@ -412,25 +427,10 @@ def tune(
     workers: Annotated[
         int, typer.Option("--workers", "-w", min=1, help="Processes that share the trials.")
     ] = 1,
-    threads: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            help="Threads of each run. Default: the file's, else the machine's over the workers.",
-        ),
-    ] = None,
-    device: Annotated[
-        str | None, typer.Option(help="cpu, cuda, mps, … Default: the accelerator, if any.")
-    ] = None,
-    changes: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="KEY=VALUE",
-            callback=_settings,
-            help="Change a value of the file, as in --set train.epochs=5. May be repeated.",
-        ),
-    ] = None,
+    ray: RayAddress = None,
+    threads: Threads = None,
+    device: Device = None,
+    changes: Changes = None,
     retry: Annotated[bool, typer.Option("--retry", help="Try failed trials again.")] = False,
     dry_run: Annotated[
         bool,
@@ -438,9 +438,7 @@ def tune(
             "--dry-run", help="Show what would be tried of each optimizer; train nothing."
         ),
     ] = False,
-    checkpoint_every: Annotated[
-        float, typer.Option(min=0.0, metavar="SECONDS", help="Time between checkpoints.")
-    ] = 60.0,
+    checkpoint_every: CheckpointEvery = 60.0,
 ) -> None:
     """Search for the best settings of each optimizer, with the same budget for all.
 
@@ -453,7 +451,6 @@ def tune(
     another terminal, or on another machine with the same disk, takes its share of the trials.
     """
     import optuna
-    import torch
 
     from .bench import show
     from .bench.files import StoreError
@@ -478,6 +475,7 @@ def tune(
     try:
         if Processes().count > 1:
             raise SpecError("sgdf tune: cannot be started with torchrun")
+        share = _share_of_threads(workers, ray)
         with told_of(experiment):
             document = load_document(experiment, settings)
             place = Path(out) if out else Path("results") / f"{document['name']}-tune"
@@ -486,7 +484,7 @@ def tune(
                 only=optimizers,
                 store=place,
                 storage=storage or journal_url(place / "search.journal"),
-                threads=max(1, torch.get_num_threads() // workers),
+                threads=share,
                 checkpoint_every=checkpoint_every,
             )
             runs = tuple(range_run(search, arm) for arm in search.arms) if range_test else ()
@@ -505,7 +503,7 @@ def tune(
                 stopping() as stop,
                 display(console, labels(show.plan_tables(runs)), len(runs), 0) as screen,
             ):
-                _share(plan, workers, screen, stop)
+                _share(plan, workers, ray, screen, stop)
             tests = range_tests(search, runs)
             console.print(range_table(tests))
             for path in write_range_tests(tests, place):
@@ -517,7 +515,7 @@ def tune(
         _say(console, search_outlook(search))
         _say(console, f"{tuned.spent} of {tuned.budget} trials are done in {place}")
         with stopping() as stop, display(console, {}, tuned.budget, tuned.spent) as screen:
-            _share(search, workers, screen, stop)
+            _share(search, workers, ray, screen, stop)
         tuned = Tuned(search)
         written = tuned.write(place)
     except (StoreError, SpecError) as error:
@@ -533,11 +531,28 @@ def tune(
         raise typer.Exit(1)
 
 
-def _share(job: Job, workers: int, screen: Display, stop: Stop) -> None:
-    """Work on a job, alone or with worker processes."""
+def _share_of_threads(workers: int, ray: str | None) -> int:
+    """Return how many threads a run gets that does not say how many it wants."""
+    import torch
+
+    from .bench.objects import SpecError
+    from .bench.ray import check
+
+    if ray and workers > 1:
+        raise SpecError("--ray: does not go with --workers")
+    if ray:
+        check(ray)
+    return 1 if ray else max(1, torch.get_num_threads() // workers)
+
+
+def _share(job: Job, workers: int, ray: str | None, screen: Display, stop: Stop) -> None:
+    """Work on a job: alone, with worker processes, or on a Ray cluster."""
+    from .bench.ray import RayWorkers
     from .bench.workers import Workers
 
-    if workers > 1:
+    if ray:
+        RayWorkers(job, ray, screen).work(stop)
+    elif workers > 1:
         Workers(job, workers, screen).work(stop)
     else:
         job.work(screen, stop)

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Any, Protocol
+
+import torch
 
 from .attempt import Stop, Watch, attempt, to_the_end
 from .files import StoreError, kept
@@ -22,6 +25,8 @@ from .spec import Run, read
 from .store import State, Store
 
 TO_DO = (State.WAITING, State.PAUSED, State.DAMAGED)
+MAX_DEATHS = 5
+"""How often in a row a worker may die over a run, without a checkpoint between, until it failed."""
 
 
 class Display(Protocol):
@@ -41,6 +46,17 @@ class Job(Protocol):
     @property
     def threads(self) -> int:
         """How many threads the most demanding run wants."""
+
+    @property
+    def gpus(self) -> int:
+        """How many GPUs of CUDA's the most demanding run wants."""
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The runs that it will do, as far as that is known before."""
+
+    def parts(self) -> Sequence[Job]:
+        """Return the pieces that can be done without each other, in order."""
 
     def as_json(self) -> str:
         """Return it as a line that ``read_job`` makes the same job of."""
@@ -82,6 +98,20 @@ class Plan:
         """How many threads the most demanding run wants."""
         return max(run.train.threads for run in self.runs)
 
+    @property
+    def gpus(self) -> int:
+        """How many GPUs of CUDA's the most demanding run wants."""
+        return max(int(torch.device(run.train.device).type == "cuda") for run in self.runs)
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The runs that it will do."""
+        return tuple(run.key for run in self.runs)
+
+    def parts(self) -> list[Plan]:
+        """Return a plan of each run."""
+        return [dataclasses.replace(self, runs=(run,)) for run in self.runs]
+
     def as_json(self) -> str:
         """Return the plan as a line for a worker."""
         return job_line(
@@ -117,9 +147,12 @@ def job_line(kind: str, content: Table) -> str:
 
 
 def read_job(line: str) -> Job:
-    """Return the job that such a line holds, and find modules where its writer does."""
+    """Return the job that such a line holds, and find modules where its writer does.
+
+    What is installed here comes first: the writer may sit at another machine.
+    """
     content: Table = json.loads(line)
-    sys.path[:] = content["path"]
+    sys.path += [place for place in content["path"] if place not in sys.path]
     if content["job"] == "plan":
         return Plan.from_table(content)
     from .tune import Search  # which needs Optuna, and that takes its time
@@ -175,6 +208,15 @@ def work_on(
         state, line = State.PAUSED, str(error)
     tell({"event": "end", "state": state.value, "line": line})
     return True
+
+
+def give_up(store: Path, key: str, line: str, display: Display) -> None:
+    """Write down that a run failed whose process could not do so itself."""
+    folder = Store(store).folder(key)
+    with folder.claimed() as ours:
+        if ours:  # else somebody else is at it, and may fare better
+            folder.fail(line)
+            display(key, {"event": "end", "state": State.FAILED.value, "line": line})
 
 
 @contextlib.contextmanager

@@ -160,6 +160,10 @@ class RunFolder:
             if old.name != name:
                 files.remove(old)
 
+    def saved(self) -> int:
+        """Return the step of the last checkpoint, 0 if there is none."""
+        return max((int(path.name.partition("-")[0]) for path in self._checkpoints()), default=0)
+
     def load(self) -> dict[str, Any] | None:
         """Return the last checkpoint that is whole, or None; damaged ones are put aside."""
         for path in reversed(self._checkpoints()):

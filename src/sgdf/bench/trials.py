@@ -20,7 +20,7 @@ from optuna.trial import FrozenTrial, Trial, TrialState
 from . import lock
 from .attempt import Stop, to_the_end
 from .files import kept
-from .launch import Display, Plan, work_on
+from .launch import MAX_DEATHS, TO_DO, Display, Plan, work_on
 from .processes import Processes
 from .space import Choices, spread
 from .spec import Run
@@ -64,9 +64,11 @@ class Trials:
         """Return all trials that there are."""
         return self.study.get_trials(deepcopy=False)
 
-    def is_over(self) -> bool:
-        """Return whether all of the budget is spent."""
-        return self._dealt_out() and all(trial.state.is_finished() for trial in self.all())
+    @property
+    def left(self) -> int:
+        """How many trials of the budget are not over."""
+        over = sum(trial.state.is_finished() for trial in self.all())
+        return max(0, self.search.method.trials + self.retried - over)
 
     @property
     def retried(self) -> int:
@@ -107,6 +109,7 @@ class Trials:
             if left.state is TrialState.RUNNING and self._claim(left.number, claim):
                 # Optuna has no public way to go on with a trial.
                 trial = Trial(self.study, left._trial_id)
+                self._count_death(trial, left)
                 break
         else:
             waiting = any(trial.state is TrialState.WAITING for trial in trials)
@@ -119,6 +122,18 @@ class Trials:
             self._claim(trial.number, claim)
         self.arm.draw(trial)  # while no other process can draw the same
         return trial
+
+    def _count_death(self, trial: Trial, left: FrozenTrial) -> None:
+        """Let a trial fail whose processes keep dying before they have saved anything."""
+        folders = [Store(self.search.store).folder(key) for key in left.user_attrs.get("runs", [])]
+        saved = sum(folder.saved() for folder in folders)
+        before = left.user_attrs.get("deaths", {"count": 0, "saved": saved})
+        count = before["count"] + 1 if before["saved"] == saved else 1
+        trial.set_user_attr("deaths", {"count": count, "saved": saved})
+        for folder in folders if count >= MAX_DEATHS else ():
+            with folder.claimed() as ours:
+                if ours and folder.progress() in TO_DO:
+                    folder.fail(f"its process died, {count} times in a row before it could save")
 
     def _dealt_out(self) -> bool:
         return len(self.all()) >= self.search.method.trials + self.retried

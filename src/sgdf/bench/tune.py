@@ -18,6 +18,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import torch
 from optuna.trial import Trial
 
 from .attempt import Stop, apart
@@ -136,10 +137,26 @@ class Search:
         for arm in self.arms if retry else ():
             Trials(self, arm, storage).retry()
 
+    @property
+    def gpus(self) -> int:
+        """How many GPUs of CUDA's a run wants."""
+        return int(torch.device(self.example.train.device).type == "cuda")
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """No run is known before it is drawn."""
+        return ()
+
     def parts(self) -> list[Search]:
-        """Return a search for each trial."""
-        trials = range(self.method.trials)
-        return [replace(self, arms=(arm,), limit=1) for _ in trials for arm in self.arms]
+        """Return a search for each trial that is not over, one of each optimizer's at a time."""
+        storage = open_storage(self.storage)
+        left = [Trials(self, arm, storage).left for arm in self.arms]
+        return [
+            replace(self, arms=(arm,), limit=1)
+            for index in range(max(left))
+            for arm, count in zip(self.arms, left, strict=True)
+            if index < count
+        ]
 
     def as_json(self) -> str:
         """Return the search as a line for a worker."""

@@ -118,7 +118,7 @@ class Tuned:
         for arm in search.arms:
             trials = Trials(search, arm, storage)
             tried = [Tried.of(trial) for trial in trials.all()]
-            self.found.append(Found(arm, tried, trials.retried, trials.is_over(), self.largest))
+            self.found.append(Found(arm, tried, trials.retried, not trials.left, self.largest))
 
     @property
     def budget(self) -> int:

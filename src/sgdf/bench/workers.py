@@ -15,11 +15,7 @@ from typing import IO, Any
 
 from .attempt import Stop
 from .files import StoreError, kept
-from .launch import Display, Job
-from .store import State, Store
-
-MAX_DEATHS = 5
-"""How often in a row a worker may die over a run, without a checkpoint between, until it failed."""
+from .launch import MAX_DEATHS, Display, Job, give_up
 
 
 @dataclass
@@ -131,15 +127,9 @@ class Workers:
                 worker.run, {"event": "notice", "line": f"{line}; another goes on with it"}
             )
         else:
-            self._give_up(worker.run, f"{line}, {MAX_DEATHS} times in a row before it could save")
+            line += f", {MAX_DEATHS} times in a row before it could save"
+            give_up(self.job.store, worker.run, line, self.display)
         return True
-
-    def _give_up(self, key: str, line: str) -> None:
-        folder = Store(self.job.store).folder(key)
-        with folder.claimed() as ours:
-            if ours:  # else somebody else is at it, and may fare better
-                folder.fail(line)
-                self.display(key, {"event": "end", "state": State.FAILED.value, "line": line})
 
     def _workers(self) -> list[Worker]:
         return [key.data for key in self.selector.get_map().values()]
