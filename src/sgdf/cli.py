@@ -67,7 +67,7 @@ def quickstart(
     """See SGDF beside SGD, Adam, AdamW and RAdam on small images, in a minute or two.
 
     A small network learns scikit-learn's digits, three seeds each, at learning rates that an
-    equal search found best on validation data (sgdf experiments quickstart-search). What is
+    equal search found best on validation data (sgdf experiments digits-search). What is
     done already is not done again.
     """
     run("quickstart", out=out, workers=min(2, os.cpu_count() or 1), checkpoint_every=60.0)

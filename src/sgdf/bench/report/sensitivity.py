@@ -20,6 +20,8 @@ ABOUT = (
     "was tried; the star is the best of the optimizer. Crosses at the edge: settings that "
     "diverged, were given up as worse than others, or came out too far off to be shown."
 )
+LEFT_OUT = 0.3
+"""The share of finished trials, the worst, that is off the scale."""
 WIDTH, HEIGHT, COLUMNS = 2.7, 1.9, 4
 
 
@@ -49,11 +51,11 @@ def _values(tuned: Tuned) -> list[float]:
 
 
 def _scale(tuned: Tuned) -> tuple[float, float]:
-    """Return the ends of the upright axis, the same for all, with room for the better half."""
+    """Return the ends of the upright axis, the same for all, with room for the better part."""
     best = [f.best.value for f in tuned.found if f.best and f.best.value is not None]
-    middle = float(np.median(_values(tuned)))
-    low, high = min([middle, *best]), max([middle, *best])
-    margin = 0.15 * (high - low) or 0.01 * abs(high) or 0.01
+    worst = float(np.quantile(_values(tuned), LEFT_OUT if tuned.largest else 1.0 - LEFT_OUT))
+    low, high = min([worst, *best]), max([worst, *best])
+    margin = 0.1 * (high - low) or 0.01 * abs(high) or 0.01
     return low - margin, high + margin
 
 
@@ -71,9 +73,10 @@ def _draw(panel: Axes, found: Found, option: str, look: Look, scale: float) -> d
     (points,) = panel.plot(
         [place for place, _ in seen],
         [value for _, value in seen],
-        look.marker,
+        marker=look.marker,
         color=look.color,
         markersize=3.5,
+        linewidth=0.8,
     )
     best = found.best
     (star,) = panel.plot(

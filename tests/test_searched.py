@@ -1,0 +1,70 @@
+"""The settings of bundled experiments: those that the recorded searches found, with equal budgets."""
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from sgdf.bench.optimizers import OPTIMIZERS
+from sgdf.bench.spec import load, load_document, settled
+from sgdf.bench.tune import read_search
+
+RESULTS = Path(__file__).parent.parent / "docs" / "results"
+SEARCHED = {
+    "digits-search": ["digits-all", "digits", "quickstart"],
+    "characters-search": ["characters-all", "characters"],
+}
+
+
+def record_of(name):
+    return json.loads((RESULTS / f"{name}.json").read_text())
+
+
+def best_options(trials, largest):
+    """Return the options of the best trial by the rule that docs/tune.md states."""
+    finished = [trial for trial in trials if trial["outcome"] == "finished"]
+    sign = -1 if largest else 1
+    return min(finished, key=lambda trial: (sign * trial["value"], trial["loss"]))["options"]
+
+
+@pytest.mark.parametrize("name", SEARCHED)
+def test_a_record_is_of_the_bundled_search_and_whole(name, tmp_path):
+    record = record_of(name)
+    search = read_search(load_document(name), store=tmp_path, storage="")
+    told = {**search.document(), "about": record["search"]["about"]}
+    assert told == record["search"]
+    assert record["over"]
+    assert set(record["optimizers"]) == set(OPTIMIZERS)
+    epochs, seeds = search.example.train.epochs, len(search.method.seeds)
+    for found in record["optimizers"].values():
+        trials = found["trials"]
+        assert [trial["number"] for trial in trials] == list(range(search.method.trials))
+        assert {trial["outcome"] for trial in trials} <= {"finished", "pruned", "diverged"}
+        spent = Counter({"finished": 0})
+        for trial in trials:
+            spent[trial["outcome"]] += trial["epochs"]
+            assert trial["epochs"] <= epochs * seeds
+        assert spent.total() == found["epochs"]
+        assert not found["at_edge"]
+
+
+@pytest.mark.parametrize(
+    ("name", "experiment"),
+    [(name, experiment) for name, found in SEARCHED.items() for experiment in found],
+)
+def test_experiments_have_the_best_settings(name, experiment, tmp_path):
+    record = record_of(name)
+    search = read_search(load_document(name), store=tmp_path, storage="")
+    arms = {arm.name: arm for arm in search.arms}
+    runs = settled(load(experiment), threads=1).runs
+    if experiment.endswith("-all"):
+        assert {run.optimizer.name for run in runs} == set(OPTIMIZERS)
+        assert {run.seed for run in runs} == set(search.seeds)
+    assert {run.seed for run in runs}.isdisjoint(search.method.seeds)
+    for run in runs:
+        trials = record["optimizers"][run.optimizer.name]["trials"]
+        best = best_options(trials, record["largest"])
+        (searched, *_) = search.runs(arms[run.optimizer.name], best)
+        same = ("task", "optimizer", "schedule", "train", "protocol")
+        assert all(getattr(run, part) == getattr(searched, part) for part in same)
