@@ -2,6 +2,7 @@
 
 import csv
 import io
+import json
 import math
 import re
 
@@ -64,7 +65,7 @@ def test_every_form_is_written(written):
     tables = ["comparisons-0", "comparisons-1", "profile", "results-0", "results-1",
               "settings-0", "settings-1", "target-0", "target-1", "trouble"]  # fmt: skip
     assert names == sorted(
-        ["index.html", "report.md", "runs.csv", "tables.tex"]
+        ["index.html", "report.md", "results.json", "runs.csv", "tables.tex"]
         + [f"figures/{name}.{kind}" for name in figures for kind in ("png", "pdf")]
         + [f"tables/{name}.csv" for name in tables]
     )
@@ -89,6 +90,26 @@ def test_runs_csv_has_every_run(written):
     )
     assert float(row["test accuracy"]) == pytest.approx(0.906)
     assert row["epoch"] == "3"
+
+
+def test_results_json_has_every_setting_and_no_nan(written):
+    report, folder = written
+    text = (folder / "results.json").read_text()
+    problems = json.loads(text, parse_constant=pytest.fail)
+    assert [problem["problem"] for problem in problems] == [
+        p.name for p in report.findings.problems
+    ]
+    for told, problem in zip(problems, report.findings.problems, strict=True):
+        assert told["problem"] == problem.name
+        first = [s["optimizer"]["name"] for s in told["settings"] if s["shown first"]]
+        assert sorted(first) == sorted(setting.optimizer for setting in problem.headline)
+        for entry, setting in zip(told["settings"], problem.settings, strict=True):
+            name = f"test {problem.metric}"
+            if name in entry["figures"]:
+                sample = setting.sample("test", problem.metric)
+                assert entry["figures"][name]["mean"] == pytest.approx(sample.mean)
+                assert list(entry["figures"][name]["by seed"].values()) == list(sample.values)
+            assert entry["lost runs"] == sum(run.lost for run in setting.runs)
 
 
 def test_the_same_runs_make_the_same_report(filled_store, tmp_path):

@@ -1,4 +1,4 @@
-"""The settings of bundled experiments: those that the recorded searches found, with equal budgets."""
+"""The settings of bundled experiments: what the recorded searches found, with equal budgets."""
 
 import json
 from collections import Counter

@@ -675,8 +675,8 @@ def report(
     """Compare what the runs in a folder came to: a page, tables and figures.
 
     Writes index.html, which needs no other file and no network, the same as Markdown, LaTeX
-    (booktabs) and CSV, every run as a row of runs.csv, and the figures as PNG and PDF. Runs that
-    are not over are listed, not counted: it can be made at any time.
+    (booktabs), JSON and CSV, every run as a row of runs.csv, and the figures as PNG and PDF. Runs
+    that are not over are listed, not counted: it can be made at any time.
     """
     _report(_stores(place), Path(out) if out else None, dict(map(_target, targets or ())))
 
@@ -700,7 +700,10 @@ def _report(stores: list[Path], out: Path | None, targets: dict[str, float]) -> 
         console.print()
         console.print(part, highlight=False, soft_wrap=isinstance(part, str))
     _say(console, f"\nReport: {page}")
-    _say(console, "The same beside it: report.md, tables.tex, tables/, figures/, runs.csv")
+    _say(
+        console,
+        "The same beside it: report.md, tables.tex, results.json, tables/, figures/, runs.csv",
+    )
 
 
 @app.command()

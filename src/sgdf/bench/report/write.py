@@ -17,6 +17,7 @@ from .cells import Table
 from .contents import Contents, contents, count
 from .data import SPLITS, Findings, gather
 from .page import page
+from .results import results
 from .targets import Target
 
 OURS = re.compile(
@@ -67,6 +68,7 @@ class Report:
         for table in self.contents.tables:
             _write(folder / "tables" / f"{table.name}.csv", formats.comma_separated(table))
         _write(folder / "runs.csv", formats.comma_separated_rows(_run_rows(self.findings)))
+        _write(folder / "results.json", results(self.findings))
         _write(folder / "report.md", _markdown(self.contents))
         _write(folder / "tables.tex", _latex(self.contents))
         _write(folder / "index.html", page(self.contents))
