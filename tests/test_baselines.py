@@ -218,7 +218,9 @@ REFERENCES = {
 }  # fmt: skip
 DECOUPLED = ("lion", "adamw", "sophia")
 LOOSER = {"adabound": 1e-9}  # the library adds 1e-15 to the second moment
-TESTED_ELSEWHERE = {"muon", "sgdf", "filter-adam", "sign-sgdf", "filter-muon", "sgd-ema", "sgd-cm"}
+TESTED_ELSEWHERE = {
+    "muon", "sgdf", "filter-adam", "sign-sgdf", "filter-muon", "sgd-ema", "sgd-cm", "koala-m",
+}  # fmt: skip
 
 
 def build(name, params, **options):
@@ -269,7 +271,10 @@ def test_2000_steps_stay_finite(name):
         scale = {0: 0.0, 1: 1e-20, 2: 1e6}.get(step % 10, 1.0)
         for param in params:
             param.grad = scale * torch.randn(param.shape, generator=generator)
-        optimizer.step()
+        if name == "koala-m":
+            optimizer.step(lambda scale=scale: scale)
+        else:
+            optimizer.step()
     assert all(torch.isfinite(param).all() for param in params)
 
 
@@ -326,6 +331,10 @@ def test_added_decay_leaves_the_gradient_and_checkpoints_alone(name):
         ("muon", {"momentum": 1.0}),
         ("sophia", {"rho": 0.0}),
         ("sophia", {"hessian_every": 0}),
+        ("koala-m", {"lr": -1.0}),
+        ("koala-m", {"momentum": 1.0}),
+        ("koala-m", {"variances": (0.1, 0.0)}),
+        ("koala-m", {"noise": (0.0, 0.1)}),
     ],
 )
 def test_wrong_options_are_refused(name, option):

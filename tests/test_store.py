@@ -62,6 +62,11 @@ RESUMED = {
         "optimizer": {"name": "sophia", "lr": 1e-3, "hessian_every": 2},
         "train": {"epochs": 1, "batch_size": 256},
     },
+    "measured loss": {
+        "optimizer": {"name": "koala-m", "weight_decay": 0.01},
+        "train": {"accumulate": 2, "precision": "float16"},
+    },
+    "measured losses of two networks": {"task": "bench_tasks:Pair", "optimizer": "koala-m"},
     "dropout and BatchNorm": {},
     "averaged weights": {"train": {"ema_decay": 0.9}},
     "accumulation and clipping": {"train": {"accumulate": 2, "clip_norm": 0.1}},

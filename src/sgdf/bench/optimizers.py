@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from torch import Tensor
 from torch.optim import Optimizer
@@ -13,6 +13,17 @@ from .objects import find, options_of
 
 Maker = Callable[..., Optimizer]
 """Makes an optimizer for parameters; keyword arguments take the place of the spec's options."""
+
+
+@runtime_checkable
+class Observer(Protocol):
+    """An optimizer that measures the loss itself, and not only its gradient."""
+
+    def predict(self) -> None:
+        """Go to where the loss of the next step is to be measured, if it is not there yet."""
+
+    def observe(self, loss: float) -> None:
+        """Take the loss of the step that comes next."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +72,7 @@ OPTIMIZERS = {
         "a fixed gain between gradient and mean",
         {"momentum": 0.999, "nu": 0.7},
     ),
+    "koala-m": Entry("sgdf.bench.baselines.koala:KoalaM", "a Kalman filter of weights by loss"),
 }
 
 

@@ -29,7 +29,7 @@ from torch import nn
 
 from .grid import Table, change, empty_list, grid, grid_size, misfit, quoted
 from .objects import SpecError, importable_from, options_of, suggestion
-from .optimizers import optimizer_maker, optimizer_options
+from .optimizers import Observer, optimizer_maker, optimizer_options
 from .parts import choice, read_part, rule, unknown_key, whole
 from .schedule import make_scheduler, schedule_options, waits_for_plateau
 from .tasks import find_task
@@ -369,6 +369,9 @@ def _on_trial(name: str, options: Table) -> torch.optim.Optimizer:
     parameter = nn.Parameter(torch.zeros(2, 2))
     optimizer = optimizer_maker(name, options)([parameter])
     parameter.grad = torch.zeros(2, 2)
+    if isinstance(optimizer, Observer):
+        optimizer.predict()
+        optimizer.observe(0.0)
     try:
         optimizer.step()
     except TypeError as error:

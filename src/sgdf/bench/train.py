@@ -62,7 +62,7 @@ class Trainer:
                 network.compile()
         self.parallel = processes.parallel(self.model)
         self.averaged = self._averaged() if self.settings.ema_decay else None
-        self.update = Step(self.settings, self.optimizers, self.device)
+        self.update = Step(self.settings, self.optimizers, self.device, processes)
         self._divide()
         length = self.settings.epochs * (self.epoch_steps if run.schedule.every == "step" else 1)
         self.schedulers = {
@@ -192,7 +192,7 @@ class Trainer:
         settings, seconds, task, update = self.settings, self.seconds, self.task, self.update
         by_step = self.run.schedule.every == "step"
         plain = settings.precision == "float32" and settings.accumulate == 1
-        make_step = task.step if plain else self._step_in_context
+        make_step = task.step if plain and not update.observers else self._step_in_context
         task.model = self.parallel
         resumed, now = self._resumed is not None, time.perf_counter()
         batches = self._batches()
@@ -234,6 +234,7 @@ class Trainer:
 
     def _step_in_context(self, batch: Any, update: Step) -> Mapping[str, Tensor | float]:
         """Make a step of a precision, or a part of one that other processes do not see yet."""
+        update.look_ahead()
         alone = nullcontext() if update.complete else self.processes.alone(self.parallel)
         with precision(self.settings, self.device), alone:
             return self.task.step(batch, update)

@@ -10,6 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from .optimizers import Observer
+from .processes import Processes
 from .spec import Training
 from .tasks import Task
 
@@ -42,7 +44,11 @@ class Step:
     """What a task calls with a loss: see ``tasks.Update``."""
 
     def __init__(
-        self, settings: Training, optimizers: dict[str, Optimizer], device: torch.device
+        self,
+        settings: Training,
+        optimizers: dict[str, Optimizer],
+        device: torch.device,
+        processes: Processes,
     ) -> None:
         self.optimizers, self.accumulate = optimizers, settings.accumulate
         self.clip_norm = settings.clip_norm if settings.clip_norm < math.inf else None
@@ -58,7 +64,11 @@ class Step:
         self.curious: list[Any] = [
             one for one in optimizers.values() if hasattr(one, "update_hessian")
         ]
-        self.settings, self.device = settings, device
+        self.observers = {
+            name: one for name, one in optimizers.items() if isinstance(one, Observer)
+        }
+        self.losses: dict[str, float] = {}  # of the parts of a step so far, for observers
+        self.settings, self.device, self.processes = settings, device, processes
         self.stepped = False  # by the scaler, which has to know when the run's step is over
         self.used = False
         self.complete = True  # false for all but the last of the batches that make a step
@@ -80,6 +90,8 @@ class Step:
         params = self.params[optimizer]
         inputs = params if len(self.params) > 1 else None
         torch.autograd.backward(self.scaler.scale(loss) if self.scales else loss, inputs=inputs)
+        if self.observers:
+            self._show(loss.item(), optimizer)
         if not self.complete:
             return
         chosen = self.optimizers[optimizer]
@@ -92,6 +104,20 @@ class Step:
         else:
             chosen.step()
         clear_gradients(chosen)
+
+    def look_ahead(self) -> None:
+        """Let optimizers that measure the loss go to where they want it measured."""
+        for optimizer in self.observers.values():
+            optimizer.predict()
+
+    def _show(self, loss: float, optimizer: str) -> None:
+        """Show an optimizer that measures it the loss of a whole step, in all processes."""
+        loss += self.losses.pop(optimizer, 0.0)
+        if not self.complete:
+            self.losses[optimizer] = loss
+        elif optimizer in self.observers:
+            (mean,) = self.processes.means([loss])
+            self.observers[optimizer].observe(mean)
 
     def look_again(self, task: Task, batch: Any, step: int) -> None:
         """Let optimizers that measure curvature do so on the batch of this step, if it is time."""

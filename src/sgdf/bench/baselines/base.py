@@ -17,6 +17,22 @@ Group = dict[str, Any]
 State = dict[str, Any]
 
 
+def check(defaults: Group) -> None:
+    """Refuse values that ``lr``, ``betas``, ``eps`` and ``weight_decay`` cannot have.
+
+    Raises:
+        ValueError: if one has such a value.
+    """
+    if not defaults["lr"] >= 0.0:
+        raise ValueError(f"Invalid learning rate: {defaults['lr']}")
+    for index, beta in enumerate(defaults["betas"]):
+        if not 0.0 <= beta < 1.0:
+            raise ValueError(f"Invalid beta parameter at index {index}: {beta}")
+    for name in ("eps", "weight_decay"):
+        if not defaults[name] >= 0.0:
+            raise ValueError(f"Invalid {name} value: {defaults[name]}")
+
+
 class Baseline(Optimizer):
     """An optimizer that moves each parameter by ``-lr`` times a direction.
 
@@ -28,14 +44,7 @@ class Baseline(Optimizer):
     decay_is_coupled = True
 
     def __init__(self, params: ParamsT, **defaults: Any) -> None:
-        if not defaults["lr"] >= 0.0:
-            raise ValueError(f"Invalid learning rate: {defaults['lr']}")
-        for index, beta in enumerate(defaults["betas"]):
-            if not 0.0 <= beta < 1.0:
-                raise ValueError(f"Invalid beta parameter at index {index}: {beta}")
-        for name in ("eps", "weight_decay"):
-            if not defaults[name] >= 0.0:
-                raise ValueError(f"Invalid {name} value: {defaults[name]}")
+        check(defaults)
         super().__init__(params, defaults)
 
     @abstractmethod
