@@ -10,8 +10,8 @@ from sgdf.bench.launch import Plan
 from sgdf.bench.objects import SpecError
 from sgdf.bench.processes import Processes
 from sgdf.bench.range_test import RangeTest, range_run, range_tests, write_range_tests
+from sgdf.bench.search_file import rates_only, read_search
 from sgdf.bench.train import Trainer
-from sgdf.bench.tune import read_search
 
 
 def search_of(tmp_path, optimizer, task="bench_tasks:Plain"):
@@ -80,13 +80,29 @@ def test_readings_that_are_no_numbers_are_left_out():
     assert RangeTest.of("sgd", rows) == RangeTest("sgd", (0.1,), (1.0,))
 
 
+def test_of_all_that_is_searched_it_takes_the_rate(tmp_path):
+    searched = {"lr": {"low": 0.1, "high": 1.0}, "nesterov": [True, False]}
+    optimizer = [{"name": "sgd", "nesterov": True, "search": searched}]
+    document = rates_only({"search": {"sampler": "grid"}, "optimizer": optimizer})
+    search = search_of(tmp_path, document["optimizer"])
+    run = range_run(search, search.arms[0])
+    assert run.optimizer.options["nesterov"]
+    assert run.optimizer.options["lr"] == 0.1
+
+
 @pytest.mark.parametrize(
-    "searched", [{"lr": [0.1, 0.2]}, {"lr": {"low": 0.1, "high": 1.0}, "nesterov": [True, False]}]
+    "searched", [{"lr": [0.1, 0.2]}, {"lr": {"low": 0.0, "high": 1.0, "log": False}}]
 )
-def test_it_is_over_the_rate_alone(tmp_path, searched):
+def test_it_needs_a_range_of_rates(tmp_path, searched):
     search = search_of(tmp_path, {"name": "sgd", "search": searched})
-    with pytest.raises(SpecError, match="over the learning rate alone"):
+    with pytest.raises(SpecError, match="needs a range of learning rates above 0"):
         range_run(search, search.arms[0])
+
+
+def test_a_loss_that_never_falls_is_drawn_too(tmp_path):
+    rates = tuple(np.geomspace(1e-4, 1.0, 50))
+    tests = [RangeTest("sgd", rates, tuple(np.linspace(1.0, 2.0, 50))), RangeTest("adam", (), ())]
+    assert write_range_tests(tests, tmp_path)
 
 
 def test_curves_are_written_for_several_optimizers(tmp_path):

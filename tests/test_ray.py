@@ -24,9 +24,9 @@ from sgdf.bench.files import StoreError
 from sgdf.bench.launch import Plan
 from sgdf.bench.objects import SpecError
 from sgdf.bench.ray import RayWorkers, check, request
+from sgdf.bench.search_file import read_search
 from sgdf.bench.storage import journal_url
 from sgdf.bench.store import State, Store
-from sgdf.bench.tune import read_search
 from sgdf.bench.tuned import Tuned
 from sgdf.cli import app
 from test_launch import (
@@ -216,7 +216,7 @@ def test_a_machine_that_dies_changes_no_search(tmp_path, cluster, other):
     tuned = Tuned(search)
     assert tuned.over
     assert [found.trials for found in tuned.found] == [f.trials for f in Tuned(whole).found]
-    assert sum(event["counts"] for _, event in diary.of("end")) == 6
+    assert len(diary.of("over")) == 6
     again = Diary()
     RayWorkers(search, cluster.address, again).work(never)
     assert again.events == []

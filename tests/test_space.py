@@ -34,6 +34,11 @@ def test_a_range_gives_numbers_that_can_be_read():
     rates = Range(0.01, 1.0)
     assert rates.draw(FixedTrial({"lr": 0.123456}), "lr") == 0.123
     assert Range(0.0123456, 1.0).draw(FixedTrial({"lr": 0.0123456}), "lr") == 0.0123456
+    close = Range(0.99, 0.9999, log=False)
+    assert [close.draw(FixedTrial({"b": b}), "b") for b in (0.999234, 0.999876)] == [
+        0.99923,
+        0.99988,
+    ]
     assert Range(1, 5, log=False).draw(FixedTrial({"k": 3}), "k") == 3
 
 
@@ -49,7 +54,7 @@ def test_the_edge_of_a_range_is_a_tenth_of_its_decades():
     assert Range(0.0, 1.0, log=False).at_edge(0.95)
     assert not Range(0.0, 1.0, log=False).at_edge(0.85)
     assert [Choices((0.1, 1.0, 0.5)).at_edge(value) for value in (0.1, 0.5, 1.0)] == [1, 0, 1]
-    assert not Choices((0.1,)).at_edge(0.1)
+    assert not Choices((0.1, 0.2)).at_edge(0.1)
     assert not Choices((True, False)).at_edge(True)
 
 
@@ -89,7 +94,7 @@ def test_a_grid_that_is_large_enough_stays_as_it_is():
     assert filled(space, 30) == space
 
 
-@pytest.mark.parametrize("values", [(0.1,), (0.0, 0.1)])
+@pytest.mark.parametrize("values", [(0.1,), (0.0, 0.1), ("a", "b")])
 def test_a_grid_that_cannot_be_filled_is_refused(values):
     with pytest.raises(SpecError, match="too few for 5 trials"):
         filled({"lr": Choices(values)}, 5)

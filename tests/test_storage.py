@@ -4,12 +4,14 @@ import os
 import signal
 import subprocess
 import sys
+from unittest import mock
 
 import optuna
 import pytest
 
+from sgdf.bench.files import StoreError
 from sgdf.bench.objects import SpecError
-from sgdf.bench.storage import journal_url, open_storage
+from sgdf.bench.storage import absolute_url, journal_url, open_storage
 
 WRITER = """
 import optuna, sys
@@ -90,6 +92,21 @@ def test_a_database_will_do(tmp_path):
     study.tell(study.ask(), 1.0)
     again = optuna.load_study(storage=open_storage(url), study_name="study")
     assert len(again.trials) == 1
+
+
+def test_paths_are_from_the_working_directory_and_stay_so(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert absolute_url("journal:///x.journal") == journal_url(tmp_path / "x.journal")
+    assert absolute_url("sqlite:///x.db") == f"sqlite:///{tmp_path / 'x.db'}"
+    for url in ("journal:////a/b", "sqlite:////a/b", "postgresql://me@host/x", "sqlite:///"):
+        assert absolute_url(url) == url
+
+
+def test_what_goes_wrong_later_is_told_like_a_disk_that_is_full(path, monkeypatch):
+    study = study_at(path)
+    monkeypatch.setattr("os.fsync", mock.Mock(side_effect=OSError(28, "No space left on device")))
+    with pytest.raises(StoreError, match=r"the storage of the trials: .*No space left"):
+        study.ask()
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Searches: equal budgets, trials that are ordinary runs, and no trial lost to a kill."""
 
+import itertools
 import json
 import math
 import os
@@ -10,19 +11,23 @@ import sys
 import threading
 import time
 from pathlib import Path
+from unittest import mock
 
 import optuna
 import pytest
 import tomli_w
 from optuna.trial import TrialState
 
-from sgdf.bench.launch import MAX_DEATHS, Plan, read_job
+from sgdf.bench.files import StoreError
+from sgdf.bench.launch import MAX_DEATHS, Plan, read_job, work_on
 from sgdf.bench.objects import SpecError
-from sgdf.bench.spec import load, settled
+from sgdf.bench.processes import Processes
+from sgdf.bench.search_file import joined, only, read_search
+from sgdf.bench.space import Choices, Range
+from sgdf.bench.spec import load, load_document, read, settled
 from sgdf.bench.storage import journal_url, open_storage
-from sgdf.bench.store import State, Store
+from sgdf.bench.store import RunFolder, State, Store
 from sgdf.bench.trials import STARTUP, Trials
-from sgdf.bench.tune import read_search
 from sgdf.bench.tuned import Found, Tried, Tuned
 from sgdf.bench.workers import Workers
 
@@ -78,8 +83,9 @@ def trials_of(tuned):
         ({"protocol": "paper"}, "holds back no data to choose by"),
         ({"task": {"name": "bench_tasks:Points", "hidden": [4, 8]}}, "a search is for one problem"),
         ({"search": {"seeds": [1]}}, "must be none of those that are compared with"),
-        ({"search": {"seeds": 5}}, "must be a list of different seeds"),
-        ({"search": {"seeds": [5, 5]}}, "must be a list of different seeds"),
+        ({"search": {"seeds": 5}}, "must be a list of different whole numbers"),
+        ({"search": {"seeds": [5, 5]}}, "must be a list of different whole numbers"),
+        ({"search": {"seeds": [[5]]}}, "must be a list of different whole numbers"),
         ({"search": {"sampler": "best"}}, "search.sampler = 'best': must be one of tpe"),
         ({"search": {"budget": 5}}, "search.budget = 5: no such key"),
         ({"trials": 0}, "search.trials = 0: must be a whole number of at least 1"),
@@ -93,6 +99,9 @@ def trials_of(tuned):
         ({"optimizer": {"name": "nosuch"}}, "'nosuch'"),
         ({"optimizer": {"lr": 1.0}}, "optimizer.name = None: must be a string"),
         ({"name": "../points"}, "names a folder"),
+        ({"optimizer": [{"name": "sgd", "train": {"epochs": 9}}, {"name": "adam"}]}, "the same"),
+        ({"train": {"device": "cuda"}}, "'cuda': not available"),
+        ({"train": 5}, "must be a table"),
     ],
 )
 def test_what_cannot_be_searched_is_refused(tmp_path, changes, told):
@@ -123,15 +132,29 @@ def test_what_is_searched_takes_the_place_of_what_is_set(tmp_path):
     assert run.seed == 2  # the first that is not compared with
 
 
+def test_lists_of_what_is_searched_do_not_matter(tmp_path):
+    optimizer = [{"name": ["sgd", "adam"], "lr": [0.1, 1.0]}, {"name": "sgdf", "gamma": [0.5, 1.0],
+                 "search": {**RANGE, "gamma": [0.5, 1.0]}}]  # fmt: skip
+    search = search_of(tmp_path, optimizer=optimizer)
+    assert [arm.table for arm in search.arms] == [
+        {"name": "sgd"}, {"name": "adam"}, {"name": "sgdf"}
+    ]  # fmt: skip
+
+
 def test_only_those_asked_for_are_searched(tmp_path):
-    search = read_search(
-        document_of(optimizer=[{"name": "sgd", "momentum": 0.5}, {"name": "adam"}]),
-        only=["sgd", "lion"],
-        store=tmp_path,
-        storage="",
+    document = document_of(
+        optimizer=[{"name": ["sgd", "adam"], "weight_decay": 0.5}, {"name": "sgdf"}]
     )
-    assert [arm.name for arm in search.arms] == ["sgd", "lion"]
-    assert search.arms[0].table == {"name": "sgd", "momentum": 0.5}
+    picked = only(document, ["sgd", "lion"])
+    assert picked["optimizer"] == [{"name": "sgd", "weight_decay": 0.5}, {"name": "lion"}]
+    twice = document_of(optimizer=[{"name": "sgd"}, {"name": "sgd", "nesterov": True}])
+    with pytest.raises(SpecError, match="more than once"):
+        read_search(only(twice, ["sgd"]), store=tmp_path, storage="")
+
+
+@pytest.mark.parametrize("name", ["digits", "quickstart", "characters", "convex"])
+def test_bundled_experiments_can_be_searched(name, tmp_path):
+    assert read_search(load_document(name), store=tmp_path, storage="").arms
 
 
 def test_every_optimizer_has_its_trials_and_they_are_runs_of_the_store(tmp_path):
@@ -152,6 +175,16 @@ def test_every_optimizer_has_its_trials_and_they_are_runs_of_the_store(tmp_path)
     again = []
     search.work(lambda run, event: again.append(event), threading.Event())
     assert again == []
+
+
+def test_a_smaller_budget_is_as_equal(tmp_path):
+    whole = done(search_of(tmp_path, trials=4, epochs=1))
+    tuned = done(search_of(tmp_path, trials=2, epochs=1))
+    assert tuned.over
+    assert (tuned.spent, tuned.budget) == (4, 4)
+    for found, more in zip(tuned.found, whole.found, strict=True):
+        assert found.trials == more.trials[:2]
+        assert found.best in found.trials
 
 
 def test_a_larger_budget_goes_on_with_a_smaller_one(tmp_path):
@@ -266,8 +299,8 @@ def test_failures_are_told_of_and_tried_again(tmp_path, monkeypatch):
     tuned = done(search)
     (found,) = tuned.found
     assert (found.failed, found.best, tuned.over) == (2, None, True)
-    assert not (tmp_path / "points-tuned.toml").exists()
     tuned.write(tmp_path)
+    assert not (tmp_path / "points-tuned.toml").exists()
     monkeypatch.setenv("SGDF_TEST_CALM", "1")
     search.prepare(retry=True)
     search.prepare(retry=True)  # which changes nothing
@@ -284,8 +317,10 @@ def test_of_equals_the_lower_loss_is_the_best(tmp_path):
         return Tried(number, "finished", {"lr": float(number + 1)}, value, loss, 2, [])
 
     trials = [tried(0, 0.9, 0.1), tried(1, 0.95, 0.3), tried(2, 0.95, 0.2), tried(3, None, 0.0)]
-    assert Found(arm, trials, 0, True, largest=True).best.number == 2
-    assert Found(arm, trials, 0, True, largest=False).best.number == 0
+    assert Found(arm, trials, 0, 0, 0, largest=True).best.number == 2
+    assert Found(arm, trials, 0, 0, 0, largest=False).best.number == 0
+    lost = [tried(0, 0.9, math.nan), tried(1, 0.9, 5.0), tried(2, 0.9, None)]
+    assert Found(arm, lost, 0, 0, 0, largest=True).best.number == 1
 
 
 def test_the_best_settings_are_an_experiment(tmp_path):
@@ -342,19 +377,24 @@ def test_the_parts_of_a_search_are_all_of_it(tmp_path):
     assert trials_of(Tuned(search)) == trials_of(whole)
 
 
-def test_the_test_data_are_not_shown(tmp_path):
-    lines = []
-    done(search_of(tmp_path), lambda run, event: lines.append(json.dumps(event)))
-    ends = [line for line in lines if '"end"' in line]
-    assert ends
-    assert not any("test" in line for line in ends)
-
-
-def test_trials_are_counted_once_whatever_their_seeds(tmp_path):
-    counted = []
+def test_trials_are_told_of_once_and_without_the_test_data(tmp_path):
+    news = []
     search = search_of(tmp_path, search={"seeds": [5, 6, 7]})
-    done(search, lambda run, event: counted.append(event.get("counts", False)))
-    assert sum(counted) == 12
+    done(search, lambda run, event: news.append(event))
+    over = [event for event in news if event["event"] == "over"]
+    assert len(over) == 12
+    assert all("test" not in event["line"] for event in over)
+    ends = [event for event in news if event["event"] == "end"]
+    assert len(ends) > 12
+    assert all(event["quiet"] for event in ends)
+
+
+def test_what_was_done_before_counts_too(tmp_path):
+    done(search_of(tmp_path, trials=1))
+    (tmp_path / "search.journal").unlink()
+    news = []
+    done(search_of(tmp_path, trials=1), lambda run, event: news.append(event["event"]))
+    assert news == ["over", "over"]
 
 
 def test_a_run_that_another_process_is_at_is_waited_for(tmp_path):
@@ -379,20 +419,33 @@ def test_a_run_that_another_process_is_at_is_waited_for(tmp_path):
     assert found.trials[0].outcome == "finished"
 
 
-@pytest.mark.parametrize("drawn", [False, True])
-def test_a_trial_whose_process_died_while_drawing_is_taken_up(tmp_path, drawn):
-    whole = done(search_of(tmp_path / "whole"))
-    search = search_of(tmp_path / "parts")
+@pytest.mark.parametrize("sampler", ["tpe", "random", "grid"])
+@pytest.mark.parametrize("options", [0, 1, 2])
+def test_a_trial_whose_process_died_while_drawing_is_taken_up(tmp_path, sampler, options):
+    searched = {"lr": {"low": 0.01, "high": 1.0}, "momentum": {"low": 0.5, "high": 0.95}}
+    if sampler == "grid":
+        searched = {"lr": [0.1, 0.2], "momentum": [0.5, 0.6]}
+    settings = {
+        "trials": 2,
+        "optimizer": [{"name": "sgd", "search": searched}],
+        "search": {"sampler": sampler},
+    }
+    whole = done(search_of(tmp_path / "whole", **settings))
+    search = search_of(tmp_path / "parts", **settings)
     trials = Trials(search, search.arms[0], open_storage(search.storage))
-    with trials.next() as trial:
-        assert trial.number == 0
-    if not drawn:  # as if it had died before
-        study = Trials(search, search.arms[1], open_storage(search.storage)).study
-        study.ask()
-    tuned = done(search)
-    assert tuned.over
-    assert [len(found.trials) for found in tuned.found] == [6, 6]
-    assert trials_of(tuned)["sgdf"] == trials_of(whole)["sgdf"]
+    kind = Choices if sampler == "grid" else Range
+    draw, draws = kind.draw, itertools.count()
+
+    def die(self, trial, option):
+        if next(draws) == options:
+            raise KeyboardInterrupt
+        return draw(self, trial, option)
+
+    with mock.patch.object(kind, "draw", die), pytest.raises(KeyboardInterrupt), trials.next():
+        raise KeyboardInterrupt  # with all options drawn
+    (trial,) = trials.all()
+    assert len(trial.params) == options
+    assert trials_of(done(search)) == trials_of(whole)
 
 
 def test_a_trial_whose_processes_keep_dying_fails(tmp_path):
@@ -484,6 +537,69 @@ def test_kills_change_nothing(tmp_path, monkeypatch):
     for run in settled(load(store / "points-tuned.toml"), 1).runs:
         assert run.optimizer.name in ("sgdf", "adam")
     assert not list(store.rglob(".tmp-*"))
+
+
+def test_a_storage_that_fails_is_no_failure_of_the_run(tmp_path, monkeypatch):
+    search = search_of(tmp_path, trials=1, optimizer=[{"name": "sgd"}])
+    report, lines = optuna.Trial.report, []
+
+    def fail(self, value, step):
+        monkeypatch.setattr(optuna.Trial, "report", report)
+        raise StoreError("the storage of the trials: gone")
+
+    monkeypatch.setattr(optuna.Trial, "report", fail)
+    search.work(lambda run, event: lines.append(event.get("line")), threading.Event())
+    assert "the storage of the trials: gone" in lines
+    (found,) = Tuned(search).found
+    assert [trial.outcome for trial in found.trials] == ["running"]
+    (found,) = done(search).found
+    assert [trial.outcome for trial in found.trials] == ["finished"]
+
+
+def test_one_storage_serves_the_same_search_in_two_places(tmp_path):
+    url = f"sqlite:///{tmp_path / 'trials.db'}"
+    first = search_of(tmp_path / "a", trials=1, storage=url)
+    second = search_of(tmp_path / "b", trials=1, storage=url)
+    assert done(first).over
+    assert Tuned(second).spent == 0
+    assert trials_of(done(second)) == trials_of(Tuned(first))
+
+
+def test_a_finished_run_is_not_given_up_when_it_is_gone_on_with(tmp_path):
+    (run,) = settled(read({"task": {"name": "bench_tasks:Points"}, "optimizer": {"name": "sgd"},
+                           "train": {"epochs": 1}}), 1).runs  # fmt: skip
+    plan = Plan((run,), tmp_path)
+    plan.prepare()
+    folder = Store(tmp_path).folder(run)
+    with mock.patch.object(RunFolder, "finish", side_effect=StoreError("full")):
+        plan.work(silent, threading.Event())
+    assert folder.saved()
+    work_on(run, plan, silent, threading.Event(), Processes(alone=True), lambda rows: True)
+    assert folder.progress() is State.FINISHED
+
+
+def test_the_record_of_a_folder_has_all_optimizers_that_were_searched_there(tmp_path):
+    first = done(search_of(tmp_path, trials=1))
+    first.write(tmp_path)
+    other = search_of(tmp_path, trials=1, optimizer=[{"name": "lion"}, {"name": "adam"}])
+    done(other)
+    whole = Tuned(joined(other))
+    whole.write(tmp_path)
+    record = json.loads((tmp_path / "search.json").read_text())
+    assert list(record["optimizers"]) == ["lion", "adam", "sgdf"]
+    assert whole.over
+    for changes in ({"search": {"seeds": [9]}}, {"epochs": 3}, {"search": {"sampler": "random"}}):
+        with pytest.raises(SpecError, match="holds a search with another"):
+            joined(search_of(tmp_path, trials=1, **changes))
+
+
+def test_processes_see_the_same_studies_whatever_is_left_open(tmp_path):
+    document = document_of(train={"epochs": 1})
+    search = read_search(document, store=tmp_path, storage=journal_url(tmp_path / "x"))
+    again = read_job(search.as_json())
+    names = [Trials(one, one.arms[0], open_storage(one.storage)).name for one in (search, again)]
+    assert names[0] == names[1]
+    assert search.threads == again.threads == 1
 
 
 def test_optuna_sees_the_trials_as_they_are(tmp_path):

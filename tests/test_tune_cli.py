@@ -14,9 +14,9 @@ import pytest
 from typer.testing import CliRunner
 
 from sgdf.bench.optimizers import OPTIMIZERS
+from sgdf.bench.search_file import read_search
 from sgdf.bench.spec import bundled_searches, load, load_document
 from sgdf.bench.store import Store
-from sgdf.bench.tune import read_search
 from sgdf.cli import app
 
 HERE = Path(__file__).parent
@@ -60,11 +60,12 @@ def test_from_a_search_to_a_comparison(place):
     assert re.search(r"sgdf +lr from 0.01 to 100", shown)
     assert re.search(r"sgd +momentum=0.5 +lr from 0.01 to 1\b", shown)
     assert "2 optimizers, 3 trials of up to 2 epochs for each (tpe, seed 2)" in shown
+    assert "0 trials are done in results/mine-tune; the others take" in shown
     assert not (place / "results").exists()
 
     done = sgdf("tune", "mine.toml", "--trials", 3)
     assert "0 of 6 trials are done in results/mine-tune" in done
-    assert re.search(r"\[6/6\] sgd trial 2, lr=\S+, seed 2: validation accuracy 0\.\d+", done)
+    assert re.search(r"\[6/6\] sgd trial 2, lr=\S+: validation accuracy 0\.\d+", done)
     assert re.search(r"^optimizer +best setting +validation accuracy +finished +epochs", done, re.M)
     assert re.search(r"^sgdf +lr=\S+ +0\.\d+ +3 +6", done, re.M)
     assert "wrote results/mine-tune/mine-tuned.toml" in done
@@ -81,6 +82,25 @@ def test_from_a_search_to_a_comparison(place):
         assert run.optimizer.options.get("momentum") in (None, 0.5)
     assert "4 finished" in sgdf("run", "results/mine-tune/mine-tuned.toml")
     assert "sgdf" in sgdf("report", "results/mine-tune")
+
+
+def test_trials_that_others_are_at_are_no_trouble(place, monkeypatch):
+    monkeypatch.setenv("SGDF_TEST_DELAY", "0.3")
+    command = ["tune", "mine.toml", "--trials", "1", "--optimizer", "sgd"]
+    other = subprocess.Popen([sys.executable, "-m", "sgdf", *command], stdout=subprocess.PIPE)
+    while b"begins" not in other.stdout.readline():
+        pass
+    assert "1 trial is at work elsewhere." in sgdf(*command)
+    other.communicate(timeout=60)
+    assert "mine-tuned.toml" in sgdf(*command)
+
+
+def test_another_search_in_the_same_folder_is_refused(place):
+    sgdf("tune", "mine.toml", "--trials", 1)
+    output = sgdf("tune", "mine.toml", "--trials", 1, "--set", "train.epochs=3", code=2)
+    assert "results/mine-tune holds a search with another train" in output
+    shown = sgdf("tune", "mine.toml", "--trials", 2, "--dry-run")
+    assert "2 trials are done in results/mine-tune; the others take" in shown
 
 
 def test_workers_and_other_processes_share_it(place):
@@ -141,7 +161,10 @@ def test_an_edge_is_pointed_out(place):
         "optimizer.search={lr = [1e-6, 1e-5, 0.1]}",
     ]
     output = sgdf("tune", "mine.toml", "--optimizer", "sgd", *grid)
-    assert "sgd: the best lr is at the edge of what was tried" in output
+    assert (
+        "sgd: the best lr is at the edge of what was tried; a better one may lie beyond. Widen "
+        "[optimizer.search]."
+    ) in output
     assert "lr at the edge" in Path("results/mine-tune/mine-tuned.toml").read_text()
 
 

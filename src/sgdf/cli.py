@@ -313,7 +313,7 @@ def run(
             raise SpecError("--ray: cannot be started with torchrun")
         found = load(experiment, settings)
         try:
-            found = settled(found, share, processes.count)
+            found = settled(found, share, processes.count, anywhere=ray is not None)
         except SpecError as error:
             raise SpecError(f"{experiment}: {error}") from error
     except SpecError as error:
@@ -452,7 +452,7 @@ def tune(
     """
     import optuna
 
-    from .bench import show
+    from .bench.estimate import estimate
     from .bench.files import StoreError
     from .bench.labels import labels
     from .bench.launch import Plan, stopping
@@ -460,10 +460,12 @@ def tune(
     from .bench.processes import Processes
     from .bench.progress import display
     from .bench.range_test import range_run, range_tests, write_range_tests
+    from .bench.search_file import joined, only, rates_only, read_search
+    from .bench.show import duration, plan_tables
     from .bench.show_search import range_table, search_outlook, search_report, space_table
-    from .bench.spec import load_document, told_of
+    from .bench.spec import changed, load_document, told_of
     from .bench.storage import journal_url
-    from .bench.tune import read_search
+    from .bench.store import Store
     from .bench.tuned import Tuned
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
@@ -477,32 +479,42 @@ def tune(
             raise SpecError("sgdf tune: cannot be started with torchrun")
         share = _share_of_threads(workers, ray)
         with told_of(experiment):
-            document = load_document(experiment, settings)
+            document = load_document(experiment)
+            document = changed(only(document, optimizers) if optimizers else document, settings)
             place = Path(out) if out else Path("results") / f"{document['name']}-tune"
             search = read_search(
-                document,
-                only=optimizers,
+                rates_only(document) if range_test else document,
+                threads=share,
+                anywhere=ray is not None,
                 store=place,
                 storage=storage or journal_url(place / "search.journal"),
-                threads=share,
                 checkpoint_every=checkpoint_every,
             )
             runs = tuple(range_run(search, arm) for arm in search.arms) if range_test else ()
-    except SpecError as error:
+        whole = search if range_test else joined(search)
+    except (SpecError, StoreError) as error:
         raise _refused(error) from error
 
     if dry_run:
         console.print(space_table(search))
+        if range_test:
+            return
         _say(console, search_outlook(search))
+        begun = (place / "search").exists()  # to look would begin it
+        spent = Tuned(search).spent if begun else 0
+        left = len(search.arms) * search.method.trials - spent
+        time = estimate([search.example], Store(place))[search.example.key]
+        if isinstance(time, str):
+            raise _refused(SpecError(f"{search.example.optimizer.name} would fail: {time}"))
+        longest = duration(left * len(search.method.seeds) * time / workers)
+        _say(console, f"{spent} trials are done in {place}; the others take {longest} at the most.")
         return
     try:
         if range_test:
             plan = Plan(runs, place, checkpoint_every)
             plan.prepare(retry)
-            with (
-                stopping() as stop,
-                display(console, labels(show.plan_tables(runs)), len(runs), 0) as screen,
-            ):
+            names = labels(plan_tables(runs))
+            with stopping() as stop, display(console, names, len(runs), 0) as screen:
                 _share(plan, workers, ray, screen, stop)
             tests = range_tests(search, runs)
             console.print(range_table(tests))
@@ -511,12 +523,15 @@ def tune(
             _conclude(console, plan, stop.is_set())
             return
         search.prepare(retry)
-        tuned = Tuned(search)
+        tuned, trouble = Tuned(search), None
         _say(console, search_outlook(search))
         _say(console, f"{tuned.spent} of {tuned.budget} trials are done in {place}")
         with stopping() as stop, display(console, {}, tuned.budget, tuned.spent) as screen:
-            _share(search, workers, ray, screen, stop)
-        tuned = Tuned(search)
+            try:
+                _share(search, workers, ray, screen, stop)
+            except StoreError as error:
+                trouble = error  # after what was done has been written down
+        tuned = Tuned(whole)
         written = tuned.write(place)
     except (StoreError, SpecError) as error:
         raise _refused(error) from error
@@ -524,10 +539,12 @@ def tune(
         console.print(part, highlight=False, soft_wrap=isinstance(part, str))
     for path in written:
         _say(console, f"wrote {path}")
+    if trouble:
+        raise _refused(trouble)
     if stop.is_set():
         _say(console, "Stopped; the same command goes on from here.")
         raise typer.Exit(130)
-    if not tuned.over or any(found.failed for found in tuned.found):
+    if tuned.left or any(found.failed for found in tuned.found):
         raise typer.Exit(1)
 
 

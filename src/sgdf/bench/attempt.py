@@ -70,12 +70,12 @@ class Keeper:
             with self._dispensable():
                 self.events = Events(self.folder.path / "tensorboard", trainer.step + 1)
             self._tell_progress(trainer, {})
-        if trainer.step and not trainer.epoch_step and self.watch(trainer.rows):
+        if trainer.step and self._has_seen_enough(trainer):
             raise Stopped
 
     def __call__(self, trainer: Trainer) -> None:
         """Publish and save if it is time; raise ``Stopped`` if an end was asked for."""
-        if not trainer.epoch_step and not trainer.finished and self.watch(trainer.rows):
+        if self._has_seen_enough(trainer):
             self.publish(trainer)
             self.save(trainer)
             raise Stopped
@@ -93,6 +93,10 @@ class Keeper:
             self.save(trainer)
         if stop:
             raise Stopped
+
+    def _has_seen_enough(self, trainer: Trainer) -> bool:
+        at_an_end = not trainer.epoch_step and not trainer.finished
+        return at_an_end and self.watch(trainer.rows)
 
     def publish(self, trainer: Trainer) -> None:
         """Write and tell of the rows that are new."""

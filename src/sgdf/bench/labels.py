@@ -41,6 +41,15 @@ def order(table: Table) -> list[tuple[int, float, str]]:
     ]
 
 
+def setting_text(options: Table) -> str:
+    """Return options in a line.
+
+    >>> setting_text({"lr": 0.1, "nesterov": True})
+    'lr=0.1 nesterov=True'
+    """
+    return " ".join(f"{option}={value}" for option, value in options.items())
+
+
 def _name_first(item: tuple[str, Any]) -> tuple[bool, str]:
     return item[0] != "name", item[0]
 

@@ -155,9 +155,9 @@ def read_job(line: str) -> Job:
     sys.path += [place for place in content["path"] if place not in sys.path]
     if content["job"] == "plan":
         return Plan.from_table(content)
-    from .tune import Search  # which needs Optuna, and that takes its time
+    from .search_file import read_search_job  # which needs Optuna, and that takes its time
 
-    return Search.from_table(content)
+    return read_search_job(content)
 
 
 def work_on(

@@ -23,7 +23,7 @@ QUIET_SECONDS = 30.0
 
 
 class Screen:
-    """Where the news of a grid are shown.
+    """Where the news of a grid are shown, or of a search, in which trials are counted, not runs.
 
     Args:
         console: where to.
@@ -57,9 +57,12 @@ class Lines(Screen):
             self.spoke.pop(run, None)
         elif kind == "notice":
             self._say(run, event["line"])
-        elif kind == "end":
+        elif kind == "end" and not event.get("quiet"):
             self.done += _counts(event)
             self._say(run, _ending(event))
+        elif kind == "over":
+            self.done, self.names[run] = self.done + 1, event["name"]
+            self._say(run, event["line"])
         elif kind == "progress" and run not in self.spoke:
             self._say(run, f"goes on at step {event['step']:,}" if event["step"] else "begins")
         elif kind == "progress" and time.monotonic() - self.spoke[run] > QUIET_SECONDS:
@@ -67,7 +70,7 @@ class Lines(Screen):
 
     def _say(self, run: str, line: str) -> None:
         self.spoke[run] = time.monotonic()
-        text = f"[{self.done}/{self.total}] {self.names[run]}: {line}"
+        text = f"[{self.done}/{self.total}] {self.names.get(run, 'all')}: {line}"
         self.console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
@@ -114,13 +117,19 @@ class Bars(Screen):
             )
             self.parts[run] = event["step"] / max(1, event["steps"])
         elif kind == "notice":
-            self.progress.console.print(f"{escape(self.names[run])}: {escape(event['line'])}")
+            self._stay(self.names.get(run, "all"), event["line"])
         elif kind == "end":
             self._remove(run)
-            self.done += _counts(event)
-            line = f"{escape(self.names[run])}: {escape(_ending(event))}"
-            self.progress.console.print(line, highlight=False)
+            if not event.get("quiet"):
+                self.done += _counts(event)
+                self._stay(self.names[run], _ending(event))
+        elif kind == "over":
+            self.done += 1
+            self._stay(event["name"], event["line"])
         self.progress.update(self.grid, completed=self.done + sum(self.parts.values()))
+
+    def _stay(self, name: str, line: str) -> None:
+        self.progress.console.print(f"{escape(name)}: {escape(line)}", highlight=False)
 
     def _remove(self, run: str) -> None:
         self.parts.pop(run, None)
@@ -134,9 +143,7 @@ def display(console: Console, names: Mapping[str, str], total: int, done: int) -
 
 
 def _counts(event: dict[str, Any]) -> bool:
-    """Return whether one more of what is counted is over; in a search, those are trials."""
-    counts: bool = event.get("counts", event["state"] in ("finished", "diverged"))
-    return counts
+    return event["state"] in ("finished", "diverged")
 
 
 def _ending(event: dict[str, Any]) -> str:

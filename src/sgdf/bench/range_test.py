@@ -36,15 +36,15 @@ def range_run(search: Search, arm: Arm, steps: int = STEPS) -> Run:
     """Return the run of an optimizer's range test, over the rates that a search would try.
 
     Args:
-        search: what is trained.
+        search: what is trained; of each optimizer, the rate alone is searched.
         arm: the optimizer.
         steps: how many there are at least; whole epochs are trained.
     """
     rates = arm.space.get("lr")
-    if not isinstance(rates, Range) or len(arm.space) > 1:
+    if not isinstance(rates, Range) or rates.low <= 0:
         raise SpecError(
-            f"optimizer {arm.name!r}: a range test is over the learning rate alone, and "
-            "[optimizer.search] says otherwise; it needs lr = { low = …, high = … }"
+            f"optimizer {arm.name!r}: a range test needs a range of learning rates above 0; say it "
+            "in [optimizer.search], as in lr = { low = 0.001, high = 1.0 }"
         )
     example = search.runs(arm, {"lr": rates.low})[0]
     with apart(example):
@@ -60,7 +60,7 @@ def range_run(search: Search, arm: Arm, steps: int = STEPS) -> Run:
     }
     table["train"] = {**table["train"], **changes}
     table["schedule"] = {"name": "ExponentialLR", "every": "step", "gamma": factor}
-    return settled(read(table), search.threads).runs[0]
+    return settled(read(table), search.threads, anywhere=True).runs[0]
 
 
 @dataclass(frozen=True)

@@ -92,13 +92,20 @@ class RayWorkers:
             parts = [Part(part) for part in self.job.parts()]
             parts = [part for part in parts if not part.job.keys or part.unfinished()]
             self._tell_of_what_must_wait(parts)
-            left = len(parts) + 1
-            while len(parts) < left and not stop.is_set():
+            until = time.monotonic() + LINGER_SECONDS
+            while parts and time.monotonic() < until:
                 for part in parts:
                     self._submit(part)
                 self._attend(stop)
-                # A part that took up what a dead one had left leaves another in its place.
-                left, parts = len(parts), [Part(p) for p in self.job.parts() if not p.keys]
+                if self.trouble or stop.is_set():
+                    break
+                # What was to be drawn may be held by a machine that died, or a part has taken up
+                # what that had left and leaves another in its place.
+                before, parts = len(parts), [Part(p) for p in self.job.parts() if not p.keys]
+                if len(parts) < before:
+                    until = time.monotonic() + LINGER_SECONDS
+                elif parts:
+                    time.sleep(5 * LOOK_SECONDS)
         if self.trouble:
             raise StoreError(self.trouble)
         if self.lost:
@@ -190,8 +197,10 @@ class RayWorkers:
             cpus, gpus = max(1, part.job.threads), part.job.gpus
             if not any(node.get("CPU", 0) >= cpus and node.get("GPU", 0) >= gpus for node in there):
                 line = f"waits for a machine with {cpus} CPUs and {gpus} GPUs to join the cluster"
-                for key in part.job.keys:
+                for key in part.job.keys or ("",):
                     self.display(key, {"event": "notice", "line": line})
+                if not part.job.keys:
+                    break  # the others are like it
 
 
 def request(job: Job) -> dict[str, Any]:
@@ -217,7 +226,7 @@ def do_part(line: str, store: str, threads: int) -> tuple[list[tuple[str, dict[s
     events = []
 
     def tell(run: str, event: dict[str, Any]) -> None:
-        if event["event"] in ("begin", "notice", "end"):
+        if event["event"] in ("begin", "notice", "end", "over"):
             events.append((run, event))
 
     with stopping() as stop:

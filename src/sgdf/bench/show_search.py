@@ -8,6 +8,7 @@ from typing import Any
 from rich.markup import escape
 from rich.table import Table
 
+from .labels import setting_text
 from .range_test import RangeTest
 from .show import catalogue
 from .space import Choices, Range
@@ -21,7 +22,7 @@ def space_table(search: Search) -> Table:
     for arm in search.arms:
         fixed = {key: value for key, value in arm.table.items() if key != "name"}
         tried = ", ".join(f"{option} {_tried(one)}" for option, one in arm.space.items())
-        table.add_row(escape(arm.name), escape(_setting(fixed)), escape(tried))
+        table.add_row(escape(arm.name), escape(setting_text(fixed)), escape(tried))
     return table
 
 
@@ -43,7 +44,7 @@ def search_report(tuned: Tuned) -> Iterable[Any]:
         table.add_column(title, justify="right")
     for found in sorted(tuned.found, key=lambda found: _order(found, tuned.largest)):
         best = found.best
-        setting = _setting(best.options) if best else "none came to an end"
+        setting = setting_text(best.options) if best else "none came to an end"
         value = f"{best.value:.4g}" if best else ""
         counts = [str(found.count(outcome) or "") for outcome in shown]
         epochs = sum(trial.epochs for trial in found.trials)
@@ -52,15 +53,16 @@ def search_report(tuned: Tuned) -> Iterable[Any]:
     for found in tuned.found:
         if found.at_edge:
             options = ", ".join(found.at_edge)
-            yield (
-                f"{escape(found.arm.name)}: the best {options} is at the edge of what was tried; a "
-                "better one may lie beyond. Widen [optimizer.search]."
+            yield escape(
+                f"{found.arm.name}: the best {options} is at the edge of what was tried; a better "
+                "one may lie beyond. Widen [optimizer.search]."
             )
         if found.failed:
             yield f"{escape(found.arm.name)}: {found.failed} failed; --retry tries them again."
-    if not tuned.over:
-        left = tuned.budget - tuned.spent
-        yield f"{left} trials are not over: the same command goes on with them."
+    if tuned.at_work:
+        yield f"{_count(tuned.at_work)} at work elsewhere."
+    if tuned.left:
+        yield f"{_count(tuned.left)} not over: the same command goes on."
 
 
 def range_table(tests: Sequence[RangeTest]) -> Table:
@@ -70,6 +72,10 @@ def range_table(tests: Sequence[RangeTest]) -> Table:
         rates = ["–" if rate is None else f"{rate:g}" for rate in (test.steepest, test.lowest)]
         table.add_row(escape(test.optimizer), *rates, str(len(test.rates)))
     return table
+
+
+def _count(trials: int) -> str:
+    return "1 trial is" if trials == 1 else f"{trials} trials are"
 
 
 def _tried(tried: Range | Choices) -> str:
@@ -82,7 +88,3 @@ def _order(found: Found, largest: bool) -> tuple[bool, float]:
     if found.best is None or found.best.value is None:
         return (True, 0.0)
     return (False, -found.best.value if largest else found.best.value)
-
-
-def _setting(options: dict[str, Any]) -> str:
-    return " ".join(f"{option}={value}" for option, value in options.items())

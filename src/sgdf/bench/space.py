@@ -32,7 +32,11 @@ class Range:
         if self.whole:
             return trial.suggest_int(option, int(self.low), int(self.high), log=self.log)
         drawn = trial.suggest_float(option, self.low, self.high, log=self.log)
-        return min(max(float(f"{drawn:.{DIGITS}g}"), self.low), self.high)
+        if self.log:
+            number = float(f"{drawn:.{DIGITS}g}")
+        else:
+            number = round(drawn, DIGITS - 1 - math.floor(math.log10(self.high - self.low)))
+        return min(max(number, self.low), self.high)
 
     def at(self, share: float) -> float:
         """Return the number that a share of the range lies below."""
@@ -97,7 +101,7 @@ class Choices:
 
     def at_edge(self, value: Any) -> bool:
         """Return whether a better value may lie beyond, being the least or the largest number."""
-        if len(self.values) < 2 or not all(type(v) in (int, float) for v in self.values):
+        if len(self.values) < 3 or not all(type(v) in (int, float) for v in self.values):
             return False
         return value in (min(self.values), max(self.values))
 
@@ -150,7 +154,8 @@ def filled(space: Space, trials: int) -> Space:
     others = math.prod(len(tried.values) for option, tried in choices.items() if option != "lr")
     values = list(choices["lr"].values) if "lr" in choices else []
     while others * max(1, len(values)) < trials:
-        if len(values) < 2 or min(values) <= 0:
+        numbers = all(type(value) in (int, float) for value in values)
+        if len(values) < 2 or not numbers or min(values) <= 0:
             raise SpecError(
                 f"its grid has {others * max(1, len(values))} points, too few for {trials} trials; "
                 "give it more values, or all optimizers fewer trials"

@@ -10,6 +10,7 @@ The file is long because every rule about what a file may say is in it, and nowh
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import hashlib
 import json
@@ -169,7 +170,7 @@ def load(source: str | Path, changes: Table | None = None) -> Experiment:
         SpecError: with file, key, value and what is allowed, if anything is wrong.
     """
     with told_of(source):
-        return read(load_document(source, changes))
+        return read(changed(load_document(source), changes or {}))
 
 
 @contextmanager
@@ -181,8 +182,17 @@ def told_of(source: str | Path) -> Iterator[None]:
         raise SpecError(f"{source}: {error}") from error.__cause__
 
 
-def load_document(source: str | Path, changes: Table | None = None) -> Table:
-    """Return what an experiment's file says, changed, with its name."""
+def changed(document: Table, changes: Table) -> Table:
+    """Return a document with values, by dotted key, in the place of its own."""
+    document = copy.deepcopy(document)
+    for key, value in changes.items():
+        change(document, key, value)
+        _prevail(document, key)
+    return document
+
+
+def load_document(source: str | Path) -> Table:
+    """Return what an experiment's file says, with its name."""
     bundled = {**bundled_experiments(), **bundled_searches()}
     path = bundled.get(str(source), Path(source))
     if str(source) not in bundled:
@@ -199,24 +209,29 @@ def load_document(source: str | Path, changes: Table | None = None) -> Table:
         raise SpecError(f"cannot be read: {error}") from error
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise SpecError(f"is not valid TOML: {error}") from error
-    for key, value in (changes or {}).items():
-        change(document, key, value)
-        _prevail(document, key)
     return {"name": path.stem, **document}
 
 
-def settled(experiment: Experiment, threads: int, processes: int = 1) -> Experiment:
+def automatic_device() -> str:
+    """Return what ``device = "auto"`` stands for: the machine's accelerator, if it has one."""
+    accelerator = (
+        torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+    )
+    return accelerator.type if accelerator else "cpu"
+
+
+def settled(
+    experiment: Experiment, threads: int, processes: int = 1, anywhere: bool = False
+) -> Experiment:
     """Return the experiment with nothing about the machine left open.
 
     Args:
         experiment: as read.
         threads: what a run gets that does not say how many it wants.
         processes: how many train each run together.
+        anywhere: let it name devices that this machine has not: others will do it.
     """
-    accelerator = (
-        torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
-    )
-    there = accelerator.type if accelerator else "cpu"
+    there = automatic_device()
     runs = []
     for run in experiment.runs:
         train = run.train
@@ -232,7 +247,7 @@ def settled(experiment: Experiment, threads: int, processes: int = 1) -> Experim
                 "that accumulate and the processes make of it"
             )
         device = there if train.device == "auto" else train.device
-        if torch.device(device).type not in ("cpu", there):
+        if not anywhere and torch.device(device).type not in ("cpu", there):
             allowed = ", ".join(sorted({"cpu", there}))
             raise SpecError(f"train.device = {device!r}: not available; allowed here: {allowed}")
         if processes > 1 and torch.device(device).index is not None:

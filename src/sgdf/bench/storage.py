@@ -11,43 +11,84 @@ import contextlib
 import os
 import time
 from pathlib import Path
+from typing import Any, cast
 
-from optuna.storages import BaseStorage, RDBStorage
+from optuna.exceptions import StorageInternalError
+from optuna.storages import BaseStorage, get_storage
 from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock, JournalStorage
+from sqlalchemy.exc import SQLAlchemyError
 
 from . import lock
-from .files import kept
+from .files import StoreError, kept
 from .objects import SpecError
+from .store import brief
 
-JOURNAL = "journal:///"
+JOURNAL, SQLITE = "journal:///", "sqlite:///"
 PAUSE_SECONDS = 0.01
 
 
 def journal_url(path: Path) -> str:
     """Return the URL of a journal in a file."""
-    return f"{JOURNAL}{path.absolute()}".replace("////", "///")
+    return f"{JOURNAL}{path.absolute()}"
+
+
+def absolute_url(url: str) -> str:
+    """Return the URL of a file with its whole path: processes elsewhere are to find it too.
+
+    As SQLAlchemy has it, what follows three slashes is a path from the working directory.
+
+    >>> absolute_url("sqlite:////tmp/trials.db"), absolute_url("postgresql://host/trials")
+    ('sqlite:////tmp/trials.db', 'postgresql://host/trials')
+    """
+    for scheme in (JOURNAL, SQLITE):
+        if url.startswith(scheme) and len(url) > len(scheme):
+            return scheme + str(Path(url.removeprefix(scheme)).absolute())
+    return url
 
 
 def open_storage(url: str) -> BaseStorage:
     """Open the storage at a URL: ``journal:///path``, or a database as SQLAlchemy has it.
 
+    What goes wrong with it later is a ``StoreError``, as with all that is kept.
+
     Raises:
         SpecError: if it is no URL of a storage, or there is no such server.
     """
     if url.startswith(JOURNAL):
-        path = Path("/" + url.removeprefix(JOURNAL).lstrip("/"))
+        path = Path(url.removeprefix(JOURNAL))
         with kept(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             path.open("ab").close()
-        return JournalStorage(JournalFileBackend(str(path), RecordLock(path)))
+        backend = JournalFileBackend(str(path), RecordLock(path))
+        return cast("BaseStorage", _Guarded(JournalStorage(backend)))
     try:
-        return RDBStorage(url)
+        return cast("BaseStorage", _Guarded(get_storage(url)))
     except Exception as error:  # SQLAlchemy's, its drivers', or that a driver is not installed
         line = str(error).partition("\n")[0]
         raise SpecError(
-            f"--storage: cannot be opened: {line}; allowed: {JOURNAL}PATH, sqlite:///PATH, or the "
+            f"--storage: cannot be opened: {line}; allowed: {JOURNAL}PATH, {SQLITE}PATH, or the "
             "URL of a database server"
         ) from error
+
+
+class _Guarded:
+    """A storage of Optuna's that is no more sure than a disk, and says so in the same way."""
+
+    def __init__(self, storage: BaseStorage) -> None:
+        self._storage = storage
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._storage, name)
+        if not callable(found):
+            return found
+
+        def call(*arguments: Any, **options: Any) -> Any:
+            try:
+                return found(*arguments, **options)
+            except (OSError, StorageInternalError, SQLAlchemyError) as error:
+                raise StoreError(f"the storage of the trials: {brief(error)}") from error
+
+        return call
 
 
 class RecordLock(JournalFileOpenLock):

@@ -8,7 +8,9 @@ import json
 import math
 import statistics
 import time
+import uuid
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import optuna
@@ -17,9 +19,10 @@ from optuna.samplers import BaseSampler, GridSampler, RandomSampler, TPESampler
 from optuna.storages import BaseStorage
 from optuna.trial import FrozenTrial, Trial, TrialState
 
-from . import lock
+from . import files, lock
 from .attempt import Stop, to_the_end
 from .files import kept
+from .labels import setting_text
 from .launch import MAX_DEATHS, TO_DO, Display, Plan, work_on
 from .processes import Processes
 from .space import Choices, spread
@@ -51,35 +54,52 @@ class Trials:
         what += [{option: tried.table for option, tried in arm.space.items()}]
         digest = hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:12]
         self.name = f"{search.name}/{arm.name}/{digest}"
+        self.locks = search.store / "search" / digest
         self.study = optuna.create_study(
             storage=storage,
-            study_name=self.name,
+            # Of the same search in another store, the locks are unknown here.
+            study_name=f"{self.name}/{_store_id(search.store)}",
             direction="maximize" if search.goal[1] else "minimize",
             pruner=_pruner(search),
             load_if_exists=True,
         )
-        self.locks = search.store / "search" / digest
 
     def all(self) -> Sequence[FrozenTrial]:
         """Return all trials that there are."""
         return self.study.get_trials(deepcopy=False)
 
+    def counted(self) -> list[FrozenTrial]:
+        """Return those within the budget, which may once have been larger, and their retries."""
+        trials = self.all()
+        own = [trial for trial in trials if "retries" not in trial.user_attrs]
+        counted = own[: self.search.method.trials]
+        for trial in trials:  # one may retry another that does
+            if trial.user_attrs.get("retries") in [other.number for other in counted]:
+                counted.append(trial)
+        return counted
+
     @property
     def left(self) -> int:
         """How many trials of the budget are not over."""
-        over = sum(trial.state.is_finished() for trial in self.all())
-        return max(0, self.search.method.trials + self.retried - over)
+        over = sum(trial.state.is_finished() for trial in self.counted())
+        return self.search.method.trials + self.retried - over
+
+    @property
+    def at_work(self) -> int:
+        """How many of these somebody is at."""
+        running = [trial for trial in self.counted() if trial.state is TrialState.RUNNING]
+        return sum(lock.owner(self._lock(trial.number)) is not None for trial in running)
 
     @property
     def retried(self) -> int:
         """How many failed trials have another in their place, beyond the budget."""
-        return sum("retries" in trial.user_attrs for trial in self.all())
+        return sum("retries" in trial.user_attrs for trial in self.counted())
 
     def retry(self) -> None:
         """Let the failed trials be tried again, each in a trial of its own."""
         store = Store(self.search.store)
         with self._alone():
-            trials = self.all()
+            trials = self.counted()
             retried = {trial.user_attrs.get("retries") for trial in trials}
             for trial in trials:
                 if trial.state is TrialState.FAIL and trial.number not in retried:
@@ -103,24 +123,27 @@ class Trials:
         self.study.tell(trial, value, state)
 
     def _take(self, claim: contextlib.ExitStack) -> Trial | None:
-        trials = self.all()
-        self.study.sampler = self._sampler(len(trials))
+        trials = self.counted()
         for left in trials:
             if left.state is TrialState.RUNNING and self._claim(left.number, claim):
+                self.study.sampler = self._sampler(left.number)
                 # Optuna has no public way to go on with a trial.
                 trial = Trial(self.study, left._trial_id)
                 self._count_death(trial, left)
                 break
         else:
             waiting = any(trial.state is TrialState.WAITING for trial in trials)
-            if self._dealt_out() and not waiting:
+            if len(trials) >= self.search.method.trials + self.retried and not waiting:
                 return None
             if self.search.method.sampler == "tpe" and len(trials) < STARTUP and not waiting:
                 points = spread(self.arm.space, STARTUP, _seed(self.name))
                 self.study.enqueue_trial(points[len(trials)])
+            self.study.sampler = self._sampler(len(self.all()))
             trial = self.study.ask()
             self._claim(trial.number, claim)
-        self.arm.draw(trial)  # while no other process can draw the same
+        for option, tried in self.arm.space.items():  # while no other process can draw the same
+            self.study.sampler = self._sampler(trial.number, option)
+            tried.draw(trial, option)
         return trial
 
     def _count_death(self, trial: Trial, left: FrozenTrial) -> None:
@@ -135,11 +158,11 @@ class Trials:
                 if ours and folder.progress() in TO_DO:
                     folder.fail(f"its process died, {count} times in a row before it could save")
 
-    def _dealt_out(self) -> bool:
-        return len(self.all()) >= self.search.method.trials + self.retried
-
     def _claim(self, number: int, claim: contextlib.ExitStack) -> bool:
-        return claim.enter_context(lock.held(self.locks / f"trial-{number}.lock"))
+        return claim.enter_context(lock.held(self._lock(number)))
+
+    def _lock(self, number: int) -> Path:
+        return self.locks / f"trial-{number}.lock"
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
@@ -153,15 +176,27 @@ class Trials:
                     return
             time.sleep(PAUSE_SECONDS)
 
-    def _sampler(self, number: int) -> BaseSampler:
-        """Return what draws a trial: anew for each, so that it does not matter who draws it."""
+    def _sampler(self, number: int, option: str = "") -> BaseSampler:
+        """Return what draws an option of a trial: anew for each, so that who does is the same."""
         if self.search.method.sampler == "grid":
             choices = {o: t.names for o, t in self.arm.space.items() if isinstance(t, Choices)}
             return GridSampler(choices, seed=0)
-        seed = _seed(f"{self.name} {number}")
+        seed = _seed(f"{self.name} {number} {option}")
         if self.search.method.sampler == "random":
             return RandomSampler(seed)
         return TPESampler(n_startup_trials=STARTUP, seed=seed)
+
+
+def _store_id(store: Path) -> str:
+    """Return what tells a store from all others, written down where it was searched first."""
+    path = store / "search" / "id"
+    with kept(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    while not files.read(path):
+        with lock.held(path.with_name("id.lock")) as ours:
+            if ours and not files.read(path):
+                files.write(path, uuid.uuid4().hex[:8].encode())
+    return files.read(path).decode()
 
 
 def _pruner(search: Search) -> BasePruner:
@@ -200,6 +235,7 @@ class Attempt:
         self.options = arm.draw(trial)
         self.runs = self.search.runs(arm, self.options)
         self.pruned_at: int | None = None
+        self.last_line = ""
 
     def go(self) -> bool:
         """Do its runs and tell Optuna; return whether it came to an end."""
@@ -260,27 +296,21 @@ class Attempt:
         return self.pruned_at is not None
 
     def _tell(self, run: str, event: dict[str, Any]) -> None:
-        """Pass on what happens, in the words of a search."""
-        seeds = {one.key: one.seed for one in self.runs}
+        """Pass on what happens; how runs end is told of the trial as a whole."""
         if event["event"] == "begin":
-            setting = " ".join(f"{option}={value}" for option, value in self.options.items())
-            what = f"{self.trials.arm.name} trial {self.trial.number}, {setting}"
-            event = {**event, "name": f"{what}, seed {seeds[run]}"}
+            (seed,) = (one.seed for one in self.runs if one.key == run)
+            event = {**event, "name": f"{self.name}, seed {seed}"}
         if event["event"] == "end":
-            last = run == self.runs[-1].key or event["state"] != State.FINISHED.value
-            event = {**event, "counts": last and event["state"] != State.PAUSED.value}
-            if event["state"] == State.FINISHED.value:
-                event = {**event, "line": self._line(run)}
-            if self.pruned_at is not None:
-                line = f"epoch {self.pruned_at}, worse than half of the trials before it"
-                event = {**event, "state": "given up", "line": line, "counts": True}
+            self.last_line = event["line"]
+            stopped = event["state"] == State.PAUSED.value and self.pruned_at is None
+            event = {**event, "quiet": not stopped}
         self.display(run, event)
 
-    def _line(self, run: str) -> str:
-        """Return what a run came to, without the test data, which are not to be looked at yet."""
-        result = Store(self.search.store).folder(run).result() or {}
-        chosen, metric = result["selected"], result["metric"]
-        return f"validation {metric} {chosen['validation'][metric]:.4g} (epoch {chosen['epoch']})"
+    @property
+    def name(self) -> str:
+        """What it is called."""
+        setting = setting_text(self.options)
+        return f"{self.trials.arm.name} trial {self.trial.number}, {setting}"
 
     def _end(
         self,
@@ -292,6 +322,13 @@ class Attempt:
         self.trial.set_user_attr("outcome", outcome)
         self.trial.set_user_attr("epochs", epochs)
         self.trials.tell(self.trial, value, state)
+        lines = {
+            "finished": f"validation {self.search.goal[0]} {value or 0.0:.4g}",
+            "pruned": f"given up after {self.pruned_at} epochs, worse than others were then",
+            "failed": f"failed: {self.last_line}",
+        }
+        line = lines.get(outcome, self.last_line)
+        self.display(self.runs[0].key, {"event": "over", "name": self.name, "line": line})
 
     def _epochs(self, rows: list[Row]) -> int:
         return max((row["epoch"] for row in rows), default=0)

@@ -66,12 +66,22 @@ class Tried:
 
 @dataclass(frozen=True)
 class Found:
-    """What the search came to for one optimizer."""
+    """What the search came to for one optimizer.
+
+    Attributes:
+        arm: the optimizer.
+        trials: those within its budget.
+        retried: how many of them were beyond it, in place of failed ones.
+        left: how many are not over.
+        at_work: how many of these somebody is at.
+        largest: whether the largest value is the best.
+    """
 
     arm: Arm
     trials: list[Tried]
     retried: int
-    over: bool
+    left: int
+    at_work: int
     largest: bool
 
     @property
@@ -82,7 +92,8 @@ class Found:
 
     def _rank(self, trial: Tried) -> tuple[float, float]:
         value = math.inf if trial.value is None else trial.value
-        return (-value if self.largest else value, math.inf if trial.loss is None else trial.loss)
+        loss = math.inf if trial.loss is None or math.isnan(trial.loss) else trial.loss
+        return (-value if self.largest else value, loss)
 
     @property
     def at_edge(self) -> list[str]:
@@ -117,8 +128,10 @@ class Tuned:
         self.found = []
         for arm in search.arms:
             trials = Trials(search, arm, storage)
-            tried = [Tried.of(trial) for trial in trials.all()]
-            self.found.append(Found(arm, tried, trials.retried, not trials.left, self.largest))
+            tried = [Tried.of(trial) for trial in trials.counted()]
+            self.found.append(
+                Found(arm, tried, trials.retried, trials.left, trials.at_work, self.largest)
+            )
 
     @property
     def budget(self) -> int:
@@ -131,9 +144,19 @@ class Tuned:
         return sum(trial.is_over for found in self.found for trial in found.trials)
 
     @property
+    def at_work(self) -> int:
+        """How many trials somebody is at."""
+        return sum(found.at_work for found in self.found)
+
+    @property
+    def left(self) -> int:
+        """How many trials are not over, and nobody is at them."""
+        return sum(found.left for found in self.found) - self.at_work
+
+    @property
     def over(self) -> bool:
         """Whether every optimizer has had all of its trials."""
-        return all(found.over for found in self.found)
+        return not any(found.left for found in self.found)
 
     def write(self, folder: Path) -> list[Path]:
         """Write the record and the plot and, once the search is over, the best settings."""

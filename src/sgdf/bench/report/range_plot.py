@@ -36,7 +36,7 @@ def range_plot(tests: Sequence[RangeTest]) -> Plot:
                 handles["falls the fastest"] = line
             handles |= {"each step": raw, "mean": mean}
             logarithmic(panel, "x")
-            if len(smoothed):
+            if len(smoothed) and smoothed[0] > np.min(smoothed):
                 low, first = float(np.min(smoothed)), float(smoothed[0])
                 panel.set_ylim(low - 0.1 * (first - low), first + 0.5 * (first - low))
             panel.set_title(test.optimizer)

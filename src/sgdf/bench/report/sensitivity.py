@@ -103,7 +103,8 @@ def _places(panel: Axes, found: Found, option: str) -> dict[int, float]:
     """Return where each trial stands, and give the axis its scale."""
     values = {t.number: t.options[option] for t in found.trials if option in t.options}
     if all(type(value) in (int, float) for value in values.values()):
-        if all(value > 0 for value in values.values()):
+        least, most = min(values.values(), default=0), max(values.values(), default=0)
+        if getattr(found.arm.space[option], "log", least > 0 and most >= 10 * least):
             logarithmic(panel, "x")
         return {number: float(value) for number, value in values.items()}
     names = list(dict.fromkeys(str(value) for value in values.values()))

@@ -1,0 +1,214 @@
+"""What the file of a search may say, and the search that it stands for."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from . import files
+from .grid import Table, grid, quoted
+from .objects import SpecError
+from .optimizers import optimizer_options
+from .parts import read_part
+from .space import Choices, Range, Space, default_space, filled, read_space
+from .spec import automatic_device, read, settled
+from .storage import absolute_url
+from .tune import Arm, Method, Search
+
+
+def read_search(
+    document: Table, *, threads: int = 1, anywhere: bool = False, **options: Any
+) -> Search:
+    """Return the search that a parsed TOML document describes.
+
+    Args:
+        document: an experiment, whose optimizers may have tables of what to search.
+        threads: of a run, if the document does not say.
+        anywhere: let runs train on devices that this machine has not.
+        options: the attributes of a search that the document does not say.
+    """
+    document = dict(document)
+    tables, table = document.pop("optimizer", None), document.pop("search", {})
+    seeds = document.pop("seed", 0)
+    seeds = tuple(seeds) if isinstance(seeds, list) else (seeds,)
+    if not tables:
+        raise SpecError("[optimizer]: missing")
+    if document.get("protocol", "validation") != "validation":
+        raise SpecError(
+            'protocol = "paper": holds back no data to choose by; it must be "validation"'
+        )
+    problem, *others = grid(document)
+    if others:
+        raise SpecError(
+            "a search is for one problem, but a list stands in its task, schedule or training; "
+            "choose one of its values, as with --set train.batch_size=64"
+        )
+    method = _method(table, seeds)
+    arms = tuple(_arms(tables, method))
+    twice = {arm.name for arm in arms if sum(arm.name == other.name for other in arms) > 1}
+    if twice:
+        raise SpecError(
+            f"optimizer {', '.join(sorted(twice))}: is there more than once; what is to be tried "
+            "of it belongs into one [optimizer.search]"
+        )
+    options["storage"] = absolute_url(options["storage"])
+    search = Search(_on_this_machine(quoted(problem), threads), seeds, method, arms, **options)
+    _check(search, anywhere)
+    return search
+
+
+def read_search_job(content: Table) -> Search:
+    """Return the search that a line for a worker holds."""
+    return read_search(
+        content["document"],
+        anywhere=True,
+        store=Path(content["store"]),
+        storage=content["storage"],
+        checkpoint_every=content["checkpoint_every"],
+        limit=content["limit"] or math.inf,
+    )
+
+
+def only(document: Table, names: Sequence[str]) -> Table:
+    """Return a document with these optimizers, as it has them or else just by their name."""
+    tables = document.get("optimizer", [])
+    found: list[Table] = []
+    for name in dict.fromkeys(names):
+        own = [
+            {**table, "name": name}
+            for table in (tables if isinstance(tables, list) else [tables])
+            if isinstance(table, dict) and name in _names(table)
+        ]
+        found += own or [{"name": name}]
+    return {**document, "optimizer": found}
+
+
+def rates_only(document: Table) -> Table:
+    """Return a document in which nothing but learning rates is searched, and those in a range."""
+    document = {**document, "search": {**document.get("search", {}), "sampler": "tpe"}}
+    tables = document.get("optimizer", [])
+    document["optimizer"] = [
+        {**table, "search": {key: value for key, value in searched.items() if key == "lr"}}
+        if isinstance(table, dict) and isinstance(searched := table.get("search"), dict)
+        else table
+        for table in (tables if isinstance(tables, list) else [tables])
+    ]
+    return document
+
+
+def joined(search: Search) -> Search:
+    """Return the search with the optimizers that the record in its store has besides.
+
+    Raises:
+        SpecError: if the record is of another search.
+    """
+    try:
+        document = json.loads(files.read(search.store / "search.json"))["search"]
+    except (ValueError, KeyError):
+        return search
+    here = search.document()
+    for key in ("optimizer", "about"):
+        document.setdefault(key, here.get(key))
+    told = {**document, "search": {**document["search"], "trials": search.method.trials}}
+    for key in sorted(set(told) | set(here)):
+        if key not in ("optimizer", "about", "seed") and told.get(key) != here.get(key):
+            raise SpecError(
+                f"{search.store} holds a search with another {key}, {told.get(key)!r} instead of "
+                f"{here.get(key)!r}; --out another folder"
+            )
+    names = {arm.name for arm in search.arms}
+    others = [arm for arm in _arms(document["optimizer"], search.method) if arm.name not in names]
+    return replace(search, arms=(*search.arms, *others))
+
+
+def _on_this_machine(problem: Table, threads: int) -> Table:
+    """Return the problem with threads and device written down."""
+    train = problem.get("train", {})
+    if not isinstance(train, dict):
+        raise SpecError(f"train = {train!r}: must be a table, [train]")
+    told = train.get("device", "auto")
+    device = automatic_device() if told == "auto" else told
+    train = {**train, "threads": train.get("threads") or threads, "device": device}
+    return {**problem, "train": train}
+
+
+def _check(search: Search, anywhere: bool) -> None:
+    """Find out whether what is to be tried can be, and whether all have as many epochs.
+
+    Raises:
+        SpecError: if an option is not known, or does not take one of the values.
+    """
+    epochs = {}
+    for arm in search.arms:
+        for option, tried in arm.space.items():
+            for value in tried.examples:
+                others = {o: t.examples[0] for o, t in arm.space.items()}
+                runs = search.runs(arm, {**others, option: value})
+                epochs[arm.name] = runs[0].train.epochs
+    if len(set(epochs.values())) > 1:
+        raise SpecError(f"train.epochs: must be the same for all optimizers, but is {epochs}")
+    if not anywhere:
+        settled(read({**search.problem, "optimizer": search.example.as_table()["optimizer"]}), 1)
+
+
+def _method(table: Any, compared: tuple[int, ...]) -> Method:
+    if not isinstance(table, dict):
+        raise SpecError(f"search = {table!r}: must be a table, [search]")
+    table = dict(table)
+    numbers = all(type(seed) is int for seed in compared)
+    seeds = table.pop("seeds", [max(compared) + 1 if numbers else 0])
+    whole = isinstance(seeds, list) and all(type(seed) is int for seed in seeds)
+    if not whole or not seeds or len(set(seeds)) < len(seeds):
+        raise SpecError(f"search.seeds = {seeds!r}: must be a list of different whole numbers")
+    if set(seeds) & set(compared):
+        raise SpecError(
+            f"search.seeds = {seeds!r}: must be none of those that are compared with, seed = "
+            f"{list(compared)!r}"
+        )
+    return read_part(Method, table, "search", seeds=tuple(seeds))
+
+
+def _arms(tables: Any, method: Method) -> Iterator[Arm]:
+    """Yield the optimizers, what is set for options that are searched left out."""
+    for table in tables if isinstance(tables, list) else [tables]:
+        if not isinstance(table, dict):
+            raise SpecError(f"optimizer = {table!r}: must be a table, [optimizer]")
+        searched = table.get("search", {})
+        if not isinstance(searched, dict):
+            raise SpecError(f"optimizer.search = {searched!r}: must be a table, [optimizer.search]")
+        for name in _names(table):
+            if not isinstance(name, str):
+                raise SpecError(f"optimizer.name = {name!r}: must be a string")
+            try:
+                space = read_space(searched) if searched else default_space(name, method.sampler)
+                if method.sampler == "grid":
+                    space = filled(space, method.trials)
+                rest = {k: v for k, v in table.items() if k not in ("name", "search", *space)}
+                for fixed in grid(rest):
+                    fitted = _fitted(name, fixed, space)
+                    yield Arm(name, {"name": name, **quoted(fixed)}, fitted)
+            except SpecError as error:
+                raise SpecError(f"optimizer {name!r}: {error}") from error
+
+
+def _names(table: Table) -> list[Any]:
+    name = table.get("name")
+    return name if isinstance(name, list) else [name]
+
+
+def _fitted(name: str, fixed: Table, space: Space) -> Space:
+    """Return the space with numbers of the type that the options have: an lr from 1 is from 1.0."""
+    examples = {option: tried.examples[0] for option, tried in space.items()}
+    given = {key: value for key, value in fixed.items() if key != "train"}
+    known = optimizer_options(name, {**given, **examples})
+
+    def fit(option: str, tried: Range | Choices) -> Range | Choices:
+        if isinstance(tried, Range) and isinstance(known[option], float):
+            return replace(tried, low=float(tried.low), high=float(tried.high))
+        return tried
+
+    return {option: fit(option, tried) for option, tried in space.items()}
