@@ -61,7 +61,7 @@ def test_every_form_is_written(written):
     _, folder = written
     names = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*.*"))
     figures = ["curves-seconds-0", "curves-steps-0", "curves-seconds-1", "curves-steps-1",
-               "profile", "rates-0", "rates-1"]  # fmt: skip
+               "profile", "rates-0", "rates-1", "results-0", "results-1"]  # fmt: skip
     tables = ["comparisons-0", "comparisons-1", "profile", "results-0", "results-1",
               "settings-0", "settings-1", "target-0", "target-1", "trouble"]  # fmt: skip
     assert names == sorted(
@@ -77,7 +77,7 @@ def test_every_form_is_written(written):
 def test_markdown_names_only_figures_that_exist(written):
     _, folder = written
     named = re.findall(r"!\[\]\(([^)]+)\)", (folder / "report.md").read_text())
-    assert len(named) == 7
+    assert len(named) == 9
     assert all((folder / path).exists() for path in named)
 
 

@@ -395,8 +395,8 @@ def tune(
         bool | None,
         typer.Option(
             "--prune/--no-prune",
-            help="Give up a trial that is worse than half of those before it at the same epoch. "
-            "Default: yes; never on a grid.",
+            help="Give up a trial that is worse than the median of the finished ones at the same "
+            "epoch. Default: the file's, else yes; never on a grid.",
         ),
     ] = None,
     range_test: Annotated[
@@ -412,7 +412,7 @@ def tune(
         typer.Option(
             metavar="URL",
             help="Where Optuna keeps the trials: journal:///PATH, sqlite:///PATH or a database "
-            "server. Default: a journal in the folder of the runs.",
+            "server; a whole path has four slashes. Default: a journal in the folder of the runs.",
         ),
     ] = None,
     out: Annotated[
@@ -444,7 +444,8 @@ def tune(
 
     Each optimizer of the experiment gets as many trials, of as many epochs, judged on validation
     data with seeds that the experiment itself does not use. What is tried is the learning rate
-    over four decades, or what [optimizer.search] in the file says.
+    over four decades, or what [optimizer.search] in the file says; what the file sets for it is
+    set aside.
 
     It ends with an experiment of the best settings, a record of the whole search and a plot of what
     each setting came to. Interrupt it or kill it: the same command goes on. The same command in

@@ -108,11 +108,9 @@ def joined(search: Search) -> Search:
     """
     try:
         document = json.loads(files.read(search.store / "search.json"))["search"]
-    except (ValueError, KeyError):
+    except (ValueError, KeyError):  # no record yet
         return search
     here = search.document()
-    for key in ("optimizer", "about"):
-        document.setdefault(key, here.get(key))
     told = {**document, "search": {**document["search"], "trials": search.method.trials}}
     for key in sorted(set(told) | set(here)):
         if key not in ("optimizer", "about", "seed") and told.get(key) != here.get(key):

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 PAUSE_SECONDS = 0.05
 STARTUP = 5
-"""Trials of an optimizer that are spread over its space and never given up: a basis for others."""
+"""Trials of an optimizer that are spread over its space; so many are over before one is pruned."""
 
 
 class Trials:
@@ -200,7 +200,7 @@ def _store_id(store: Path) -> str:
 
 
 def _pruner(search: Search) -> BasePruner:
-    """Return what gives up a trial that is worse than half of those before it were then.
+    """Return what gives up a trial whose best so far is worse than the median of finished ones.
 
     The first quarter of the epochs says too little.
     """

@@ -93,7 +93,7 @@ class Sheet:
         rows = -(-count // columns)
         self.in_cell = rows * columns > count and len(names) * LINE < height
         across = columns * width
-        longest = max((len(_short(name)) for name in names), default=0)
+        longest = max((len(short(name)) for name in names), default=0)
         self.legend_columns = max(1, min(6, int(across / (LETTER * longest + HANDLE))))
         lines = 0 if self.in_cell else -(-len(names) // self.legend_columns)
         foot = (lines + 1) * LINE if lines else 0.0
@@ -120,7 +120,7 @@ class Sheet:
 
     def legend(self, labelled: dict[str, Any]) -> Figure:
         """Say what is what, and return the figure."""
-        handles, names = list(labelled.values()), [_short(name) for name in labelled]
+        handles, names = list(labelled.values()), [short(name) for name in labelled]
         if self.in_cell:
             (x, y), (width, height) = self.cells[-1], self._free
             box = (x, y, width, height)
@@ -133,7 +133,8 @@ class Sheet:
         return self.figure
 
 
-def _short(name: str) -> str:
+def short(name: str) -> str:
+    """Return a name that a plot has room for."""
     name = one_line(name)
     return name if len(name) <= LONGEST_NAME else name[: LONGEST_NAME - 1] + "…"
 

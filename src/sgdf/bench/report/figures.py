@@ -13,6 +13,7 @@ from matplotlib.ticker import PercentFormatter
 from ..labels import Table, settings_label
 from .cells import OVERALL
 from .data import SPLITS, Findings, Problem, Row, Setting
+from .dots import dots
 from .drawing import Plot, Sheet, band, drawing, in_per_cent, logarithmic, mark, reveal
 from .palette import Look, looks
 from .tables import MOST_COMPARED
@@ -34,6 +35,7 @@ def plots(findings: Findings, targets: Sequence[Target]) -> list[Plot]:
             time = _courses(problem, by_name, "seconds of training", all_metrics=False)
             rates = _rates(problem, by_name)
             found += [
+                (f"results-{index}", name, "Every seed", _DOTS, dots(problem, by_name)),
                 (f"curves-steps-{index}", name, "Curves against steps", _BANDS, steps),
                 (f"curves-seconds-{index}", name, "Curves against time", _BANDS, time),
                 (f"rates-{index}", name, "What the learning rate does", _RATES, rates),
@@ -49,6 +51,10 @@ def plots(findings: Findings, targets: Sequence[Target]) -> list[Plot]:
     ]
 
 
+_DOTS = (
+    "The test metric of each finished run, the mean, and its 95 % interval, in the order of the "
+    "validation data. A triangle at an edge: a seed lies beyond it."
+)
 _BANDS = "Means over the finished runs; bands reach from the least to the most."
 _RATES = (
     "The metric that settings are chosen by: mean over the seeds, with a band from the least to "
