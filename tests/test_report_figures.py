@@ -100,6 +100,24 @@ def test_the_plot_of_profiles(tmp_path):
     np.testing.assert_allclose(lines["sgd"], [[1.0, 0.0], [1.0, 0.5], [1.0, 1.0], [2.2, 1.0]])
 
 
+def test_every_seed_is_a_dot_and_far_ones_stand_at_the_edge(tmp_path):
+    for seed in range(30):
+        make_run(tmp_path, [0.90 + 0.001 * seed], seed=seed)
+        make_run(tmp_path, [0.80 if seed else 0.1], optimizer="adam", seed=seed)
+    (panel,) = plot_of(Report.of([tmp_path]), "results-0").axes
+    assert [text.get_text() for text in panel.get_yticklabels()] == ["sgd", "adam"]
+    low, _ = panel.get_xlim()
+    assert 60.0 < low < 80.0
+    dots, *marks, mean, interval = panel.get_lines()[: len(panel.get_lines()) // 2]
+    np.testing.assert_allclose(dots.get_xdata(), [90.0 + 0.1 * seed for seed in range(30)])
+    assert all(not len(mark.get_xdata()) for mark in marks)
+    np.testing.assert_allclose(mean.get_xdata(), [91.45])
+    assert interval.get_xdata()[0] < 91.45 < interval.get_xdata()[1]
+    _, below, above, *_ = panel.get_lines()[len(panel.get_lines()) // 2 :]
+    np.testing.assert_allclose(below.get_xdata(), [low])
+    assert not len(above.get_xdata())
+
+
 def test_what_is_long_is_thinned_from_end_to_end(tmp_path):
     make_run(tmp_path, [0.001 * i for i in range(500)], epochs=500)
     points = drawn(plot_of(Report.of([tmp_path]), "curves-steps-0"))[0]["sgd"]

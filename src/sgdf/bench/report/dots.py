@@ -14,17 +14,16 @@ from matplotlib.ticker import PercentFormatter
 from .data import Problem
 from .drawing import ABOVE, BELOW, LETTER, Sheet, mark, short
 from .palette import Look
+from .tables import MOST_COMPARED
 
 ROW = 0.2
 """Inches of a row."""
-MOST = 60
-"""More rows than these nobody reads."""
 
 
 def dots(problem: Problem, by_name: dict[str, Look]) -> Figure | None:
     """Draw the test metric of each finished run, a row for each setting, the best first."""
-    shown = [s for s in problem.headline if s.values("test", problem.metric)][:MOST]
-    if len(shown) < 2:
+    shown = [s for s in problem.headline if s.values("test", problem.metric)]
+    if not 2 <= len(shown) <= MOST_COMPARED:
         return None
     scale, _ = problem.units[problem.metric]
     sheet = Sheet(1, 6.5, BELOW + ABOVE + ROW * len(shown), [])
