@@ -1,6 +1,7 @@
 """The settings of bundled experiments: what the recorded searches found, with equal budgets."""
 
 import json
+import statistics
 from collections import Counter
 from pathlib import Path
 
@@ -69,3 +70,38 @@ def test_experiments_have_the_best_settings(name, experiment, tmp_path):
         (searched, *_) = search.runs(arms[run.optimizer.name], best)
         same = ("task", "optimizer", "schedule", "train", "protocol")
         assert all(getattr(run, part) == getattr(searched, part) for part in same)
+
+
+@pytest.mark.parametrize(
+    ("name", "metric", "scale", "digits"),
+    [("digits-all", "accuracy", 100.0, 2), ("characters-all", "loss", 1.0, 3)],
+)
+def test_the_tables_of_the_comparison_are_those_of_the_record(name, metric, scale, digits):
+    (problem,) = record_of(name)
+    page = (RESULTS.parent / "comparison.md").read_text()
+    best_first = []
+    for setting in problem["settings"]:
+        told = [f"`{setting['optimizer']['name']}`", f"{setting['optimizer']['lr']:g}"]
+        for split in ("test", "validation"):
+            figure = setting["figures"][f"{split} {metric}"]
+            values = list(figure["by seed"].values())
+            assert len(values) == 5
+            assert statistics.fmean(values) == pytest.approx(figure["mean"])
+            assert statistics.stdev(values) == pytest.approx(figure["standard deviation"])
+            mean, spread = (scale * figure[key] for key in ("mean", "standard deviation"))
+            told.append(f"{mean:.{digits}f} ± {spread:.{digits}f}")
+        row = f"| {' | '.join(told)} |"
+        assert row in page
+        best_first.append((page.index(row), setting["figures"][f"validation {metric}"]["mean"]))
+    assert len(best_first) == len(OPTIMIZERS)
+    means = [round(mean, 9) for _, mean in sorted(best_first)]
+    assert means == sorted(means, reverse=problem["largest is best"])
+
+
+@pytest.mark.parametrize("name", ["digits-all", "characters-all"])
+def test_a_record_is_of_the_bundled_experiment(name):
+    (problem,) = record_of(name)
+    rates = {s["optimizer"]["name"]: s["optimizer"]["lr"] for s in problem["settings"]}
+    runs = load(name).runs
+    assert rates == {run.optimizer.name: run.optimizer.options["lr"] for run in runs}
+    assert {run.train.epochs for run in runs} == {s["train"]["epochs"] for s in problem["settings"]}
