@@ -364,6 +364,7 @@ def test_an_unfinished_search_has_no_experiment(tmp_path):
     read_job(search.parts()[0].as_json()).work(silent, threading.Event())
     tuned = Tuned(search)
     assert (tuned.spent, tuned.budget, tuned.over) == (1, 12, False)
+    assert [part.arms[0].name for part in search.parts()] == ["sgdf", "adam"] * 5 + ["adam"]
     assert not any(path.suffix == ".toml" for path in tuned.write(tmp_path))
 
 
