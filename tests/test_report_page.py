@@ -96,7 +96,7 @@ def test_it_shows_what_was_compared(show, page_path):
     page = show(page_path)
     assert page.title().startswith("Report on ")
     assert "36 of 39 runs finished" in page.inner_text("header")
-    assert page.locator("figure svg").count() == 7
+    assert page.locator("figure svg").count() == 9
     assert page.locator("table[id]").count() == 10
     assert column(page, "results-0", 1) == ["sgdf lr=0.1", "sgd lr=0.1", "mine:Own lr=0.1"]
     assert page.locator("nav a").all_inner_texts()[:2] == ["lines", "points"]

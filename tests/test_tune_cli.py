@@ -66,8 +66,8 @@ def test_from_a_search_to_a_comparison(place):
     done = sgdf("tune", "mine.toml", "--trials", 3)
     assert "0 of 6 trials are done in results/mine-tune" in done
     assert re.search(r"\[6/6\] sgd trial 2, lr=\S+: validation accuracy 0\.\d+", done)
-    assert re.search(r"^optimizer +best setting +validation accuracy +finished +epochs", done, re.M)
-    assert re.search(r"^sgdf +lr=\S+ +0\.\d+ +3 +6", done, re.M)
+    assert re.search(r"^optimizer +best setting +validation accuracy +finished", done, re.M)
+    assert re.search(r"^sgd +lr=\S+ +0\.\d+ +3 ", done, re.M)
     assert "wrote results/mine-tune/mine-tuned.toml" in done
 
     again = sgdf("tune", "mine.toml", "--trials", 3)
@@ -104,9 +104,8 @@ def test_another_search_in_the_same_folder_is_refused(place):
 
 
 def test_workers_and_other_processes_share_it(place):
-    shared = sgdf("tune", "mine.toml", "--trials", 4, "--workers", 2)
-    assert "[8/8]" in shared
-    assert "begins" not in sgdf("tune", "mine.toml", "--trials", 4)
+    assert "[4/4]" in sgdf("tune", "mine.toml", "--trials", 2, "--workers", 2)
+    assert "begins" not in sgdf("tune", "mine.toml", "--trials", 2)
 
 
 def test_the_file_may_say_how(place):

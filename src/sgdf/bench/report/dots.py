@@ -48,6 +48,8 @@ def dots(problem: Problem, by_name: dict[str, Look]) -> Figure | None:
         mark(setting.optimizer, *drawn)
     names = [short(setting.name) for setting in shown]
     panel.set_yticks(range(len(shown)), names)
+    for setting, label in zip(shown, panel.get_yticklabels(), strict=True):
+        mark(setting.optimizer, label)
     panel.set_ylim(len(shown) - 0.4, -0.6)
     panel.set_xlabel(f"test {problem.metric}")
     panel.grid(axis="y", visible=False)
