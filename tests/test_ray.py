@@ -123,6 +123,19 @@ def begun(store):
     return {folder.key: int(folder.owner().split()[-1]) for folder in folders}
 
 
+def death(cluster, node, store, killed):
+    """Let a machine die as soon as a run there has saved something; tell which."""
+    (raylet,) = [info.process.pid for info in node.all_processes["raylet"]]
+
+    def kill():
+        there = {key for key, pid in begun(store).items() if parent(pid) == raylet}
+        if there and not killed:
+            killed.update(there)
+            cluster.remove_node(node, allow_graceful=False)
+
+    return Meanwhile(kill)
+
+
 def under_way(store):
     """Return whether a run is at work."""
     return any(folder.rows() and folder.owner() for folder in Store(store).folders())
@@ -163,15 +176,7 @@ def one_run(tmp_path, task="bench_tasks:Points", **changes):
 def test_a_machine_that_dies_changes_nothing(tmp_path, cluster, other):
     path = experiment(tmp_path, epochs=10)
     plan, diary, killed = plan_of(path, tmp_path / "store", checkpoint_every=0.2), Diary(), set()
-    (raylet,) = [info.process.pid for info in other.all_processes["raylet"]]
-
-    def kill():
-        there = {key for key, pid in begun(plan.store).items() if parent(pid) == raylet}
-        if there and not killed:
-            killed.update(there)
-            cluster.remove_node(other, allow_graceful=False)
-
-    RayWorkers(plan, cluster.address, diary).work(Meanwhile(kill))
+    RayWorkers(plan, cluster.address, diary).work(death(cluster, other, plan.store, killed))
     assert states(plan) == {State.FINISHED: 4}
     assert len(killed) == 1
     attempts = {key: len(Store(plan.store).folder(key).environments()) for key in plan.keys}
@@ -202,16 +207,8 @@ def test_a_machine_that_dies_changes_no_search(tmp_path, cluster, other):
 
     whole, search = search_of(tmp_path / "whole"), search_of(tmp_path / "store")
     whole.work(Diary(), never)
-    (raylet,) = [info.process.pid for info in other.all_processes["raylet"]]
     killed, diary = set(), Diary()
-
-    def kill():
-        there = {key for key, pid in begun(search.store).items() if parent(pid) == raylet}
-        if there and not killed:
-            killed.update(there)
-            cluster.remove_node(other, allow_graceful=False)
-
-    RayWorkers(search, cluster.address, diary).work(Meanwhile(kill))
+    RayWorkers(search, cluster.address, diary).work(death(cluster, other, search.store, killed))
     assert len(killed) == 1
     tuned = Tuned(search)
     assert tuned.over
