@@ -63,6 +63,13 @@ def test_it_says_where_a_known_curve_falls_fastest_and_is_lowest():
     assert test.lowest == pytest.approx(1e-1, rel=0.3)
 
 
+def test_to_recover_from_a_rise_is_no_fall():
+    rates = np.geomspace(1e-4, 1.0, 401)
+    losses = 2.0 - np.tanh(2 * np.log10(rates / 1e-2))
+    losses[300:310] += 5.0  # at 0.1, from which it falls again at once
+    assert RangeTest("sgd", tuple(rates), tuple(losses)).steepest == pytest.approx(1e-2, rel=0.2)
+
+
 def test_what_never_falls_has_no_such_rate():
     rates = tuple(np.geomspace(1e-4, 1.0, 50))
     assert RangeTest("sgd", rates, tuple(np.linspace(1.0, 2.0, 50))).steepest is None

@@ -1,5 +1,6 @@
 """Searches: equal budgets, trials that are ordinary runs, and no trial lost to a kill."""
 
+import contextlib
 import itertools
 import json
 import math
@@ -81,22 +82,23 @@ def trials_of(tuned):
     ("changes", "told"),
     [
         ({"protocol": "paper"}, "holds back no data to choose by"),
-        ({"task": {"name": "bench_tasks:Points", "hidden": [4, 8]}}, "a search is for one problem"),
+        ({"task": {"name": "bench_tasks:Points", "hidden": [4, 8]}}, "task.hidden: is a list, but"),
+        ({"seed": []}, r"seed = \[\]: needs an item"),
         ({"search": {"seeds": [1]}}, "must be none of those that are compared with"),
         ({"search": {"seeds": 5}}, "must be a list of different whole numbers"),
         ({"search": {"seeds": [5, 5]}}, "must be a list of different whole numbers"),
         ({"search": {"seeds": [[5]]}}, "must be a list of different whole numbers"),
         ({"search": {"sampler": "best"}}, "search.sampler = 'best': must be one of tpe"),
-        ({"search": {"budget": 5}}, "search.budget = 5: no such key"),
+        ({"search": {"budget": 5}}, "search.budget = 5: no such key; allowed: .*seeds"),
         ({"trials": 0}, "search.trials = 0: must be a whole number of at least 1"),
         ({"optimizer": [{"name": "sgd"}, {"name": "sgd", "nesterov": True}]}, "more than once"),
-        ({"optimizer": [{"name": "adam", "amsgrad": [True, False]}]}, "more than once"),
+        ({"optimizer": [{"name": "adam", "amsgrad": [True, False]}]}, "amsgrad: is a list; is it"),
         ({"optimizer": {"name": "sgd", "search": {"rate": [1.0]}}}, "rate = 1.0: no such option"),
         ({"optimizer": {"name": "sgd", "search": {"lr": [0.1, -1.0]}}}, "Invalid learning rate"),
         ({"optimizer": {"name": "sgd", "search": {"lr": [0.1, "x"]}}}, "'x': must be a number"),
         ({"optimizer": {"name": "sgd", "search": {"lr": 1}}}, "must be a list of values, or"),
         ({"optimizer": {"name": "sgd", "search": 1}}, "must be a table, .optimizer.search."),
-        ({"optimizer": {"name": "nosuch"}}, "'nosuch'"),
+        ({"optimizer": {"name": "nosuch"}}, "'nosuch': no such optimizer"),
         ({"optimizer": {"lr": 1.0}}, "optimizer.name = None: must be a string"),
         ({"name": "../points"}, "names a folder"),
         ({"optimizer": [{"name": "sgd", "train": {"epochs": 9}}, {"name": "adam"}]}, "the same"),
@@ -109,11 +111,25 @@ def test_what_cannot_be_searched_is_refused(tmp_path, changes, told):
         search_of(tmp_path, **changes)
 
 
-def test_sgdf_run_says_what_such_a_file_is_for(tmp_path):
+def test_sgdf_run_leaves_aside_what_is_for_a_search_unless_it_leaves_something_open(tmp_path):
     path = tmp_path / "points.toml"
-    path.write_text(tomli_w.dumps(document_of()))
-    with pytest.raises(SpecError, match=r"\[search\] .* for sgdf tune"):
+
+    def load_with(**changes):
+        path.write_text(tomli_w.dumps({**document_of(), **changes}))
+        return load(path)
+
+    with pytest.raises(SpecError, match=r"\[search\]: is for sgdf tune"):
+        load_with()
+    document = document_of()
+    del document["search"]
+    path.write_text(tomli_w.dumps(document))
+    with pytest.raises(SpecError, match=r"optimizer.search.lr: is for sgdf tune.*; or set lr too"):
         load(path)
+    for optimizer in ({"name": "sgd", "lr": 0.5, "search": {"lr": [0.1, 0.2]}},):
+        for tables in (optimizer, [optimizer, {"name": "adam"}]):
+            path.write_text(tomli_w.dumps({**document, "optimizer": tables}))
+            rates = {run.optimizer.options["lr"] for run in load(path).runs}
+            assert rates <= {0.5, 0.001}
 
 
 def test_a_search_survives_being_written_down(tmp_path):
@@ -450,6 +466,24 @@ def test_a_trial_whose_process_died_while_drawing_is_taken_up(tmp_path, sampler,
     assert trials_of(done(search)) == trials_of(whole)
 
 
+def test_a_trial_that_ends_while_it_is_looked_at_is_not_taken_up(tmp_path):
+    search = search_of(tmp_path, trials=2)
+    mine, theirs = (Trials(search, search.arms[0], open_storage(search.storage)) for _ in "ab")
+    at_it = contextlib.ExitStack()
+    trial, claim = at_it.enter_context(mine.next()), theirs._claim
+
+    def late(number, stack):
+        if trial.number == number:
+            mine.tell(trial, 0.5)
+            at_it.close()
+        return claim(number, stack)
+
+    theirs._claim = late
+    with theirs.next() as other:
+        assert other.number == 1
+    assert mine.all()[0].state is TrialState.COMPLETE
+
+
 def test_a_trial_whose_processes_keep_dying_fails(tmp_path):
     search = search_of(tmp_path, trials=1, optimizer=[{"name": "sgd"}])
     for _ in range(MAX_DEATHS):
@@ -562,6 +596,12 @@ def test_a_storage_that_fails_is_no_failure_of_the_run(tmp_path, monkeypatch):
     assert [trial.outcome for trial in found.trials] == ["finished"]
 
 
+def test_another_storage_for_the_same_folder_is_refused(tmp_path):
+    search_of(tmp_path)
+    with pytest.raises(SpecError, match=r"--storage: the trials of .* are kept in another one"):
+        search_of(tmp_path, storage=f"sqlite:///{tmp_path / 'trials.db'}")
+
+
 def test_one_storage_serves_the_same_search_in_two_places(tmp_path):
     url = f"sqlite:///{tmp_path / 'trials.db'}"
     first = search_of(tmp_path / "a", trials=1, storage=url)
@@ -595,7 +635,7 @@ def test_the_record_of_a_folder_has_all_optimizers_that_were_searched_there(tmp_
     assert list(record["optimizers"]) == ["lion", "adam", "sgdf"]
     assert whole.over
     for changes in ({"search": {"seeds": [9]}}, {"epochs": 3}, {"search": {"sampler": "random"}}):
-        with pytest.raises(SpecError, match="holds a search with another"):
+        with pytest.raises(SpecError, match=r"holds a search with another (search|train)\.\w+, "):
             joined(search_of(tmp_path, trials=1, **changes))
 
 

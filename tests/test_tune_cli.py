@@ -98,7 +98,7 @@ def test_trials_that_others_are_at_are_no_trouble(place, monkeypatch):
 def test_another_search_in_the_same_folder_is_refused(place):
     sgdf("tune", "mine.toml", "--trials", 1)
     output = sgdf("tune", "mine.toml", "--trials", 1, "--set", "train.epochs=3", code=2)
-    assert "results/mine-tune holds a search with another train" in output
+    assert "results/mine-tune holds a search with another train.epochs, 2 instead of 3" in output
     shown = sgdf("tune", "mine.toml", "--trials", 2, "--dry-run")
     assert "2 trials are done in results/mine-tune; the others take" in shown
 
@@ -138,7 +138,7 @@ def test_optimizers_by_name_in_the_file_or_not(place):
         (["mine.toml", "--sampler", "grid", "--optimizer", "sgd"], "a range is no grid"),
         (["mine.toml", "--storage", "nonsense"], "--storage: cannot be opened"),
         (["mine.toml", "--set", "protocol=paper"], "holds back no data to choose by"),
-        (["mine.toml", "--set", "train.batch_size=[8, 16]"], "a search is for one problem"),
+        (["mine.toml", "--set", "train.batch_size=[8, 16]"], "train.batch_size: is a list"),
         (["mine.toml", "--set", "name=../x"], "names a folder"),
         (["mine.toml", "--out", "mine.toml/x"], "cannot write mine.toml/x"),
     ],
@@ -182,8 +182,9 @@ def test_failures_are_told_of_and_tried_again(place, monkeypatch):
 def test_a_range_test(place):
     output = sgdf("tune", "mine.toml", "--range-test", "--optimizer", "sgd")
     assert re.search(r"^sgd +\S+ +\S+ +\d+", output, re.M)
-    assert "wrote results/mine-tune/range.png" in output
-    (folder,) = Store("results/mine-tune").folders()
+    assert "wrote results/mine-range/range.png" in output
+    assert "test accuracy" not in output
+    (folder,) = Store("results/mine-range").folders()
     assert folder.progress().over
     assert "begins" not in sgdf("tune", "mine.toml", "--range-test", "--optimizer", "sgd")
 

@@ -231,7 +231,7 @@ Threads = Annotated[
     typer.Option(
         min=1,
         help="Threads of each run. Default: the file's, else the machine's over the workers, "
-        "with --ray 1. With another number a run is another run: its last digits may differ.",
+        "on Ray 1. With another number a run is another run: its last digits may differ.",
     ),
 ]
 Changes = Annotated[
@@ -387,8 +387,9 @@ def tune(
     sampler: Annotated[
         str | None,
         typer.Option(
+            metavar="tpe|random|grid",
             help="tpe goes by what was found so far, random does not; grid is the paper's, or the "
-            "file's lists. Default: the file's, else tpe."
+            "file's lists. Default: the file's, else tpe.",
         ),
     ] = None,
     pruning: Annotated[
@@ -403,8 +404,8 @@ def tune(
         bool,
         typer.Option(
             "--range-test",
-            help="Not a search: one run of each optimizer whose learning rate rises at each step, "
-            "and a plot of the loss against it.",
+            help="Not a search: one run of each optimizer whose learning rate rises at each of "
+            "some 300 steps, and a plot of the loss against it; in results/NAME-range.",
         ),
     ] = False,
     storage: Annotated[
@@ -442,10 +443,10 @@ def tune(
 ) -> None:
     """Search for the best settings of each optimizer, with the same budget for all.
 
-    Each optimizer of the experiment gets as many trials, of as many epochs, judged on validation
-    data with seeds that the experiment itself does not use. What is tried is the learning rate
-    over four decades, or what [optimizer.search] in the file says; what the file sets for it is
-    set aside.
+    Each optimizer of the experiment gets as many trials as the others, of up to as many epochs,
+    judged on validation data with seeds that the experiment itself does not use. What is tried is
+    the learning rate over four decades, or what [optimizer.search] in the file says; what the
+    file sets for it is set aside.
 
     It ends with an experiment of the best settings, a record of the whole search and a plot of what
     each setting came to. Interrupt it or kill it: the same command goes on. The same command in
@@ -482,7 +483,8 @@ def tune(
         with told_of(experiment):
             document = load_document(experiment)
             document = changed(only(document, optimizers) if optimizers else document, settings)
-            place = Path(out) if out else Path("results") / f"{document['name']}-tune"
+            kind = "range" if range_test else "tune"
+            place = Path(out) if out else Path("results") / f"{document['name']}-{kind}"
             search = read_search(
                 rates_only(document) if range_test else document,
                 threads=share,
@@ -496,19 +498,23 @@ def tune(
     except (SpecError, StoreError) as error:
         raise _refused(error) from error
 
+    try:
+        begun = (place / "search").exists()  # else to look would begin it
+        spent = Tuned(search).spent if begun and not range_test else 0
+    except (SpecError, StoreError) as error:
+        raise _refused(error) from error
     if dry_run:
         console.print(space_table(search))
         if range_test:
             return
         _say(console, search_outlook(search))
-        begun = (place / "search").exists()  # to look would begin it
-        spent = Tuned(search).spent if begun else 0
         left = len(search.arms) * search.method.trials - spent
         time = estimate([search.example], Store(place))[search.example.key]
         if isinstance(time, str):
             raise _refused(SpecError(f"{search.example.optimizer.name} would fail: {time}"))
         longest = duration(left * len(search.method.seeds) * time / workers)
-        _say(console, f"{spent} trials are done in {place}; the others take {longest} at the most.")
+        line = f"the others take up to about {longest} of training"
+        _say(console, f"{spent} trials are done in {place}; {line}.")
         return
     try:
         if range_test:
@@ -516,7 +522,13 @@ def tune(
             plan.prepare(retry)
             names = labels(plan_tables(runs))
             with stopping() as stop, display(console, names, len(runs), 0) as screen:
-                _share(plan, workers, ray, screen, stop)
+
+                def show(run: str, event: dict[str, Any]) -> None:
+                    if event["event"] == "end" and event["state"] == "finished":
+                        event = {**event, "line": "all rates were gone through"}
+                    screen(run, event)
+
+                _share(plan, workers, ray, show, stop)
             tests = range_tests(search, runs)
             console.print(range_table(tests))
             for path in write_range_tests(tests, place):

@@ -30,6 +30,8 @@ STEPS = 300
 DIVERGES_AT = 4.0
 SMOOTHING = 0.05
 """Share of the way that the loss is smoothed over."""
+WINDOW = 1 / 3
+"""Decades of the rate over which a fall is measured: over less it would be noise."""
 
 
 def range_run(search: Search, arm: Arm, steps: int = STEPS) -> Run:
@@ -100,13 +102,17 @@ class RangeTest:
 
     @property
     def steepest(self) -> float | None:
-        """The rate at which the loss falls the fastest; None if it never falls."""
+        """The rate around which the loss falls the most within a third of a decade.
+
+        Of what it has reached before: to recover from a rise is no fall. None if it never falls.
+        """
         if len(self.losses) < 3:
             return None
-        fall = np.gradient(self.smoothed, np.log(self.rates))
-        lowest = int(np.argmin(self.smoothed))
-        step = int(np.argmin(fall[: lowest + 1]))
-        return float(f"{self.rates[step]:.2g}") if fall[step] < 0 else None
+        reached, logs = np.minimum.accumulate(self.smoothed), np.log10(self.rates)
+        after = np.interp(logs + WINDOW / 2, logs, reached)
+        falls = np.interp(logs - WINDOW / 2, logs, reached) - after
+        step = int(np.argmax(falls))
+        return float(f"{self.rates[step]:.2g}") if falls[step] > 0 else None
 
     @property
     def lowest(self) -> float | None:

@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
+
+import optuna
 
 from . import files
 from .grid import Table, grid, quoted
 from .objects import SpecError
-from .optimizers import optimizer_options
-from .parts import read_part
+from .optimizers import find_optimizer, optimizer_options
+from .parts import read_part, unknown_key
 from .space import Choices, Range, Space, default_space, filled, read_space
 from .spec import automatic_device, read, settled
 from .storage import absolute_url
@@ -35,6 +37,8 @@ def read_search(
     tables, table = document.pop("optimizer", None), document.pop("search", {})
     seeds = document.pop("seed", 0)
     seeds = tuple(seeds) if isinstance(seeds, list) else (seeds,)
+    if not seeds:
+        raise SpecError("seed = []: needs an item at least")
     if not tables:
         raise SpecError("[optimizer]: missing")
     if document.get("protocol", "validation") != "validation":
@@ -43,10 +47,7 @@ def read_search(
         )
     problem, *others = grid(document)
     if others:
-        raise SpecError(
-            "a search is for one problem, but a list stands in its task, schedule or training; "
-            "choose one of its values, as with --set train.batch_size=64"
-        )
+        raise SpecError(f"{_list_in(document)}: is a list, but a search is for one problem")
     method = _method(table, seeds)
     arms = tuple(_arms(tables, method))
     twice = {arm.name for arm in arms if sum(arm.name == other.name for other in arms) > 1}
@@ -63,6 +64,7 @@ def read_search(
 
 def read_search_job(content: Table) -> Search:
     """Return the search that a line for a worker holds."""
+    optuna.logging.set_verbosity(optuna.logging.WARNING)  # its log is for what goes wrong
     return read_search(
         content["document"],
         anywhere=True,
@@ -112,15 +114,34 @@ def joined(search: Search) -> Search:
         return search
     here = search.document()
     told = {**document, "search": {**document["search"], "trials": search.method.trials}}
-    for key in sorted(set(told) | set(here)):
-        if key not in ("optimizer", "about", "seed") and told.get(key) != here.get(key):
+    for key in sorted((set(told) | set(here)) - {"optimizer", "about", "seed"}):
+        for name, old, new in _differences(key, told.get(key), here.get(key)):
             raise SpecError(
-                f"{search.store} holds a search with another {key}, {told.get(key)!r} instead of "
-                f"{here.get(key)!r}; --out another folder"
+                f"{search.store} holds a search with another {name}, {old!r} instead of {new!r}; "
+                "--out another folder"
             )
     names = {arm.name for arm in search.arms}
     others = [arm for arm in _arms(document["optimizer"], search.method) if arm.name not in names]
     return replace(search, arms=(*search.arms, *others))
+
+
+def _differences(key: str, old: Any, new: Any) -> Iterator[tuple[str, Any, Any]]:
+    """Yield what differs, by dotted key."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        for inner in sorted(set(old) | set(new)):
+            yield from _differences(f"{key}.{inner}", old.get(inner), new.get(inner))
+    elif old != new:
+        yield key, old, new
+
+
+def _list_in(document: Table) -> str:
+    """Return the dotted key of a list that makes a document a grid."""
+    for key, value in document.items():
+        if isinstance(value, dict) and len(list(grid(value))) > 1:
+            return f"{key}.{_list_in(value)}"
+        if isinstance(value, list) and len(value) > 1:
+            return key
+    return ""
 
 
 def _on_this_machine(problem: Table, threads: int) -> Table:
@@ -157,6 +178,10 @@ def _method(table: Any, compared: tuple[int, ...]) -> Method:
     if not isinstance(table, dict):
         raise SpecError(f"search = {table!r}: must be a table, [search]")
     table = dict(table)
+    allowed = (*(field.name for field in fields(Method)),)
+    for key, value in table.items():
+        if key not in allowed:
+            raise SpecError(unknown_key(key, value, allowed, "search."))
     numbers = all(type(seed) is int for seed in compared)
     seeds = table.pop("seeds", [max(compared) + 1 if numbers else 0])
     whole = isinstance(seeds, list) and all(type(seed) is int for seed in seeds)
@@ -182,13 +207,15 @@ def _arms(tables: Any, method: Method) -> Iterator[Arm]:
             if not isinstance(name, str):
                 raise SpecError(f"optimizer.name = {name!r}: must be a string")
             try:
+                find_optimizer(name)
                 space = read_space(searched) if searched else default_space(name, method.sampler)
                 if method.sampler == "grid":
                     space = filled(space, method.trials)
                 rest = {k: v for k, v in table.items() if k not in ("name", "search", *space)}
-                for fixed in grid(rest):
-                    fitted = _fitted(name, fixed, space)
-                    yield Arm(name, {"name": name, **quoted(fixed)}, fitted)
+                fixed, *others = grid(rest)
+                if others:
+                    raise SpecError(f"{_list_in(rest)}: is a list; is it to be searched?")
+                yield Arm(name, {"name": name, **quoted(fixed)}, _fitted(name, fixed, space))
             except SpecError as error:
                 raise SpecError(f"optimizer {name!r}: {error}") from error
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -22,6 +23,9 @@ def space_table(search: Search) -> Table:
     for arm in search.arms:
         fixed = {key: value for key, value in arm.table.items() if key != "name"}
         tried = ", ".join(f"{option} {_tried(one)}" for option, one in arm.space.items())
+        if search.method.sampler == "grid":
+            points = math.prod(len(one.examples) for one in arm.space.values())
+            tried += f" ({search.method.trials} of {points} points)"
         table.add_row(escape(arm.name), escape(setting_text(fixed)), escape(tried))
     return table
 
@@ -51,7 +55,7 @@ def search_report(tuned: Tuned) -> Iterable[Any]:
         table.add_row(escape(found.arm.name), escape(setting), value, *counts, str(epochs))
     yield table
     for found in tuned.found:
-        if found.at_edge:
+        if found.at_edge and tuned.over:
             options = ", ".join(found.at_edge)
             yield escape(
                 f"{found.arm.name}: the best {options} is at the edge of what was tried; a better "

@@ -261,7 +261,7 @@ def settled(
 
 def read(document: Table) -> Experiment:
     """Return the experiment that a parsed TOML document describes."""
-    document = dict(document)
+    document = _without_search(document)
     name, about = document.pop("name", "experiment"), document.pop("about", "")
     for key, value in (("name", name), ("about", about)):
         if not isinstance(value, str):
@@ -285,6 +285,25 @@ def read(document: Table) -> Experiment:
     runs = [_run(table, checked) for table in grid(document)]
     runs.sort(key=lambda run: run.seed)  # so that a part of the grid compares all optimizers
     return Experiment(name, about, tuple({run.key: run for run in runs}.values()))
+
+
+def _without_search(document: Table) -> Table:
+    """Return a document without what is there for ``sgdf tune``, if that leaves nothing open."""
+    document = dict(document)
+    what = "is for sgdf tune, which writes an experiment of the best settings to be run"
+    if "search" in document:
+        raise SpecError(f"[search]: {what}")
+    several = isinstance(document.get("optimizer"), list)
+    tables = document["optimizer"] if several else [document.get("optimizer")]
+    for index, table in enumerate(tables):
+        if isinstance(table, dict) and isinstance(table.get("search"), dict):
+            unset = [option for option in table["search"] if option not in table]
+            if unset:
+                raise SpecError(f"optimizer.search.{unset[0]}: {what}; or set {unset[0]} too")
+            rest = {key: value for key, value in table.items() if key != "search"}
+            tables = [*tables[:index], rest, *tables[index + 1 :]]
+            document["optimizer"] = tables if several else rest
+    return document
 
 
 def _prevail(document: Table, key: str) -> None:
@@ -312,8 +331,6 @@ class _Checked:
 
 def _run(table: Table, checked: _Checked) -> Run:
     known = ("seed", "protocol", "task", "optimizer", "schedule", "train")
-    if "search" in table or "search" in _table(table, "optimizer"):
-        raise SpecError("[search] and [optimizer.search]: are for sgdf tune, which finds the runs")
     for key, value in table.items():
         if key not in known:
             raise SpecError(unknown_key(key, value, ("name", "about", *known)))

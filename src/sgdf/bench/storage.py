@@ -8,6 +8,7 @@ A line that a dying process has cut short is taken away by the next one that wri
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import time
 from pathlib import Path
@@ -44,6 +45,11 @@ def absolute_url(url: str) -> str:
         if url.startswith(scheme) and len(url) > len(scheme):
             return scheme + str(Path(url.removeprefix(scheme)).absolute())
     return url
+
+
+def storage_mark(url: str) -> bytes:
+    """Return what a storage is known by, without its password."""
+    return hashlib.sha256(url.encode()).hexdigest()[:16].encode()
 
 
 def open_storage(url: str) -> BaseStorage:

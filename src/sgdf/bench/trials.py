@@ -125,7 +125,7 @@ class Trials:
     def _take(self, claim: contextlib.ExitStack) -> Trial | None:
         trials = self.counted()
         for left in trials:
-            if left.state is TrialState.RUNNING and self._claim(left.number, claim):
+            if left.state is TrialState.RUNNING and self._take_up(left.number, claim):
                 self.study.sampler = self._sampler(left.number)
                 # Optuna has no public way to go on with a trial.
                 trial = Trial(self.study, left._trial_id)
@@ -157,6 +157,14 @@ class Trials:
             with folder.claimed() as ours:
                 if ours and folder.progress() in TO_DO:
                     folder.fail(f"its process died, {count} times in a row before it could save")
+
+    def _take_up(self, number: int, claim: contextlib.ExitStack) -> bool:
+        """Claim a trial whose process died, and has not just come to its end."""
+        with contextlib.ExitStack() as own:
+            if self._claim(number, own) and self.all()[number].state is TrialState.RUNNING:
+                claim.enter_context(own.pop_all())
+                return True
+        return False
 
     def _claim(self, number: int, claim: contextlib.ExitStack) -> bool:
         return claim.enter_context(lock.held(self._lock(number)))

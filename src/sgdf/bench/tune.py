@@ -19,15 +19,17 @@ from pathlib import Path
 import torch
 from optuna.trial import Trial
 
+from . import files
 from .attempt import Stop, apart
 from .files import kept
 from .grid import Table, quoted
 from .launch import Display, job_line
+from .objects import SpecError
 from .parts import choice, whole
 from .processes import Processes
 from .space import Space
 from .spec import Run, read, settled
-from .storage import open_storage
+from .storage import open_storage, storage_mark
 from .tasks import find_task
 from .trials import Attempt, Trials
 
@@ -121,6 +123,12 @@ class Search:
         with kept(self.store):
             self.store.mkdir(parents=True, exist_ok=True)
         storage = open_storage(self.storage)
+        told, mark = self.store / "search" / "storage", storage_mark(self.storage)
+        with kept(told):
+            told.parent.mkdir(exist_ok=True)
+        if files.read(told) not in (b"", mark):
+            raise SpecError(f"--storage: the trials of {self.store} are kept in another one")
+        files.write(told, mark)
         for arm in self.arms if retry else ():
             Trials(self, arm, storage).retry()
 

@@ -200,7 +200,7 @@ class Tuned:
         head = {
             **problem,
             "name": f"{search.name}-tuned",
-            "about": f"{len(self.found)} optimizers at the settings that sgdf tune found for them",
+            "about": f"{search.name}, with the settings that sgdf tune found best",
             "seed": list(search.seeds),
         }
         lines = [

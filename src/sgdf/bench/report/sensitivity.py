@@ -20,7 +20,8 @@ ABOUT = (
     "was tried; the star is the best of the optimizer. Crosses at the edge: settings that "
     "diverged, were given up as worse than others, or came out too far off to be shown."
 )
-LEFT_OUT = 0.3
+BEST, LOST = "best", "given up, diverged or off the scale"
+LEFT_OUT = 0.25
 """The share of finished trials, the worst, that is off the scale."""
 WIDTH, HEIGHT, COLUMNS = 2.7, 1.9, 4
 
@@ -30,9 +31,10 @@ def sensitivity(tuned: Tuned) -> Plot:
     shown = [(found, option) for found in tuned.found for option in found.arm.space]
     by_name = looks([found.arm.name for found in tuned.found])
     low, high = _scale(tuned)
+    tried = f"validation {tuned.metric} of a trial"
     share = tuned.largest and all(0.0 <= value <= 1.0 for value in _values(tuned))
     with drawing("sensitivity"):
-        sheet = Sheet(len(shown), WIDTH, HEIGHT, ["tried", "best", "off the scale"], COLUMNS)
+        sheet = Sheet(len(shown), WIDTH, HEIGHT, [tried, BEST, LOST], COLUMNS)
         for panel, (found, option) in zip(sheet.panels, shown, strict=True):
             panel.set_ylim(*(100.0 * np.array([low, high]) if share else (low, high)))
             handles = _draw(panel, found, option, by_name[found.arm.name], 100.0 if share else 1.0)
@@ -40,7 +42,7 @@ def sensitivity(tuned: Tuned) -> Plot:
             panel.set_xlabel(option)
             if share:
                 in_per_cent(panel)
-        figure = sheet.legend(handles)
+        figure = sheet.legend({tried: handles.pop("tried"), **handles})
     return Plot("sensitivity", "", TITLE, ABOUT, figure)
 
 
@@ -76,7 +78,8 @@ def _draw(panel: Axes, found: Found, option: str, look: Look, scale: float) -> d
         marker=look.marker,
         color=look.color,
         markersize=3.5,
-        linewidth=0.8,
+        # Points that differ in another option too are on no line.
+        linewidth=0.8 if len(found.arm.space) == 1 else 0.0,
     )
     best = found.best
     (star,) = panel.plot(
@@ -96,7 +99,7 @@ def _draw(panel: Axes, found: Found, option: str, look: Look, scale: float) -> d
         transform=panel.get_xaxis_transform(),
         clip_on=False,
     )
-    return {"tried": points, "best": star, "off the scale": crosses}
+    return {"tried": points, BEST: star, LOST: crosses}
 
 
 def _places(panel: Axes, found: Found, option: str) -> dict[int, float]:
