@@ -50,7 +50,12 @@ class Keeper:
     """
 
     def __init__(
-        self, folder: RunFolder, every: float, stop: Stop, tell: Tell, watch: Watch
+        self,
+        folder: RunFolder,
+        every: float,
+        stop: Stop,
+        tell: Tell,
+        watch: Watch = to_the_end,
     ) -> None:
         self.folder, self.every, self.stop, self.tell = folder, every, stop, tell
         self.watch = watch
