@@ -15,7 +15,7 @@ quickstart: .venv/installed-bench ## install, then compare SGDF with four optimi
 test: .venv/installed-dev lint types ## install, lint, type-check, run every test
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto  # one thread in each of several processes
 
-test-slow: .venv/installed-dev ## run the trials that take minutes: fifty kills of a grid at work, twenty of a search
+test-slow: .venv/installed-dev ## run the trials that take minutes: fifty kills of a grid at work, twenty of a search, some of Ray's
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m slow -s
 
 test-browser: .venv/installed-dev ## test the HTML report in headless Chromium, which is installed if that is allowed

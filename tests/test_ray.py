@@ -238,6 +238,7 @@ def test_a_run_that_kills_its_worker_has_failed_and_the_others_are_done(
 
 
 @needs_ray
+@pytest.mark.slow
 def test_a_run_that_gets_on_is_not_given_up_however_often_its_worker_dies(
     tmp_path, cluster, monkeypatch
 ):
@@ -286,7 +287,9 @@ def test_a_task_asks_for_what_its_run_needs(tmp_path):
 
 @needs_ray
 @needs_proc
-@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "how", [signal.SIGTERM, pytest.param(signal.SIGKILL, marks=pytest.mark.slow)]
+)
 def test_a_command_that_is_stopped_or_killed_goes_on_later(how, tmp_path, cluster, place):
     path, store = experiment(tmp_path, epochs=10, seeds=(0,)), tmp_path / "store"
     often = ("--checkpoint-every", "0.2" if how is signal.SIGKILL else "60")

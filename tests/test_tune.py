@@ -212,7 +212,7 @@ def test_a_larger_budget_goes_on_with_a_smaller_one(tmp_path):
     assert trials_of(whole) == trials_of(more)
 
 
-@pytest.mark.parametrize("sampler", ["random", "grid"])
+@pytest.mark.parametrize("sampler", ["random", pytest.param("grid", marks=pytest.mark.slow)])
 def test_how_many_share_a_search_does_not_matter(tmp_path, sampler):
     optimizer = [{"name": "sgd"}, {"name": "adam", "search": {"lr": [0.1, 0.03, 0.01, 0.001]}}]
     if sampler == "random":
