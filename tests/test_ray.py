@@ -1,4 +1,7 @@
-"""Grids on a Ray cluster of two simulated machines: shared, killed, stopped, and gone on with."""
+"""Grids on a Ray cluster of two simulated machines: shared, killed, stopped, and gone on with.
+
+Long for the many ways in which machines, tasks and commands end.
+"""
 
 import contextlib
 import dataclasses

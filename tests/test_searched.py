@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from sgdf.bench.optimizers import OPTIMIZERS
+from sgdf.bench.report.statistics import Sample, holm, p_value
 from sgdf.bench.search_file import read_search
 from sgdf.bench.spec import load, load_document, settled
 
@@ -105,3 +106,28 @@ def test_a_record_is_of_the_bundled_experiment(name):
     runs = load(name).runs
     assert rates == {run.optimizer.name: run.optimizer.options["lr"] for run in runs}
     assert {run.train.epochs for run in runs} == {s["train"]["epochs"] for s in problem["settings"]}
+
+
+def test_what_the_filter_does_is_what_the_page_says():
+    pairs = [("sgdf", "sgd"), ("filter-adam", "adam"), ("filter-muon", "muon")]
+    pairs.append(("sign-sgdf", "signsgd"))
+    samples = {}
+    for name, metric in (("characters-all", "loss"), ("digits-all", "accuracy")):
+        (problem,) = record_of(name)
+        values = {
+            setting["optimizer"]["name"]: setting["figures"][f"test {metric}"]["by seed"]
+            for setting in problem["settings"]
+        }
+        for one, other in pairs:
+            differences = [values[one][seed] - values[other][seed] for seed in values[one]]
+            samples[name, one] = Sample(tuple(differences))
+    page = " ".join((RESULTS.parent / "comparison.md").read_text().split())
+    for one, _ in pairs:
+        sample = samples["characters-all", one]
+        low, high = sorted(map(abs, sample.interval))
+        assert f"by {abs(sample.mean):.3f} (" in page
+        assert f"{low:.3f} to {high:.3f})" in page
+        assert (sample.mean > 0) == (one == "sign-sgdf")
+    corrected = dict(zip(samples, holm([p_value(s) for s in samples.values()]), strict=True))
+    shown = {key for key, value in corrected.items() if value < 0.05}
+    assert shown == {("characters-all", "filter-adam"), ("characters-all", "sign-sgdf")}

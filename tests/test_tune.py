@@ -1,4 +1,7 @@
-"""Searches: equal budgets, trials that are ordinary runs, and no trial lost to a kill."""
+"""Searches: equal budgets, trials that are ordinary runs, and no trial lost to a kill.
+
+Long for the many moments at which a process can die, and the many ways to write a wrong file.
+"""
 
 import contextlib
 import itertools

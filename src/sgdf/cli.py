@@ -498,16 +498,16 @@ def tune(
     except (SpecError, StoreError) as error:
         raise _refused(error) from error
 
-    try:
-        begun = (place / "search").exists()  # else to look would begin it
-        spent = Tuned(search).spent if begun and not range_test else 0
-    except (SpecError, StoreError) as error:
-        raise _refused(error) from error
     if dry_run:
         console.print(space_table(search))
         if range_test:
             return
         _say(console, search_outlook(search))
+        try:
+            begun = (place / "search").exists()  # else to look would begin it
+            spent = Tuned(search).spent if begun else 0
+        except (SpecError, StoreError) as error:
+            raise _refused(error) from error
         left = len(search.arms) * search.method.trials - spent
         time = estimate([search.example], Store(place))[search.example.key]
         if isinstance(time, str):

@@ -55,10 +55,9 @@ def count_operations(build: Callable[[list[Tensor]], Optimizer]) -> dict[str, in
     return {symbol: mode.counts[symbol] for symbol in SYMBOLS if mode.counts[symbol]}
 
 
-# torch leaves the constructor and the subclass hook of its modes untyped.
-class _Count(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class _Count(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's hook for subclasses
     def __init__(self, size: int) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()  # type: ignore[no-untyped-call]  # torch's
         self.size = size
         self.counts: Counter[str] = Counter()
 
