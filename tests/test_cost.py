@@ -12,10 +12,12 @@ from typer.testing import CliRunner
 
 import sgdf
 from cases import needs_native
-from sgdf.analysis import cost, networks
+from sgdf.analysis import cost
 from sgdf.analysis.cost import BASELINE, LIMIT, MEMORY_ALONE
 from sgdf.analysis.cost_report import Report, draw
+from sgdf.analysis.gpt2 import gpt2_shapes
 from sgdf.analysis.operations import _units, count_operations, operation_table
+from sgdf.bench.networks import imagenet
 from sgdf.cli import app
 from sgdf.environment import environment
 
@@ -30,18 +32,18 @@ SIZES = {
 }
 
 
-@pytest.mark.parametrize("name", networks.NETWORKS)
+@pytest.mark.parametrize("name", imagenet.NETWORKS)
 def test_networks_have_the_published_sizes(name):
     with torch.device("meta"):
-        network = networks.NETWORKS[name]()
+        network = imagenet.NETWORKS[name]()
         outputs = network(torch.empty(2, 3, 64, 64))
     params = list(network.parameters())
     assert (len(params), sum(p.numel() for p in params)) == SIZES[name]
-    assert outputs.shape == (2, networks.CLASSES)
+    assert outputs.shape == (2, imagenet.CLASSES)
 
 
 def test_gpt2_has_the_published_size():
-    shapes = networks.gpt2_shapes()
+    shapes = gpt2_shapes()
     assert (len(shapes), sum(torch.Size(s).numel() for s in shapes)) == (148, 124_439_808)
 
 

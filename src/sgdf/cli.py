@@ -211,6 +211,13 @@ def _settings(texts: list[str] | None) -> list[str] | None:
     return texts
 
 
+def _data(folder: str | None) -> str | None:
+    """Let this process and its workers find the data sets there."""
+    if _folder(folder):
+        os.environ["SGDF_DATA"] = str(folder)
+    return folder
+
+
 ExperimentName = Annotated[
     str, typer.Argument(help="A bundled experiment (see sgdf experiments), or a TOML file.")
 ]
@@ -244,6 +251,15 @@ Changes = Annotated[
         "--set optimizer.lr=0.1, which holds for every [[optimizer]]. May be repeated.",
     ),
 ]
+Data = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FOLDER",
+        callback=_data,
+        help="Folder that has the data sets, or that they are downloaded to. Default: SGDF_DATA, "
+        "else ~/.cache/sgdf.",
+    ),
+]
 CheckpointEvery = Annotated[
     float, typer.Option(min=0.0, metavar="SECONDS", help="Time between checkpoints.")
 ]
@@ -266,6 +282,7 @@ def run(
     ] = 1,
     ray: RayAddress = None,
     threads: Threads = None,
+    data: Data = None,
     device: Device = None,
     precision: Annotated[
         str | None,
@@ -430,6 +447,7 @@ def tune(
     ] = 1,
     ray: RayAddress = None,
     threads: Threads = None,
+    data: Data = None,
     device: Device = None,
     changes: Changes = None,
     retry: Annotated[bool, typer.Option("--retry", help="Try failed trials again.")] = False,

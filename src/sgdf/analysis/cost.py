@@ -21,9 +21,10 @@ from torch.autograd.profiler import profile
 from torch.optim import Optimizer
 
 from .. import SGDF
+from ..bench.networks.imagenet import CLASSES, NETWORKS
 from ..bench.published import column
 from ..optim import fused
-from .networks import CLASSES, NETWORKS, gpt2_shapes
+from .gpt2 import gpt2_shapes
 
 Step = Callable[[], Any]
 

@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -18,11 +18,14 @@ from typing import Any, Protocol
 import torch
 
 from .attempt import Stop, Watch, attempt, to_the_end
+from .data.archive import DATA_VARIABLE, data_folder
 from .files import StoreError, kept
 from .grid import Table
+from .objects import SpecError
 from .processes import Processes
 from .spec import Run, read
 from .store import State, Store
+from .tasks import find_task
 
 TO_DO = (State.WAITING, State.PAUSED, State.DAMAGED)
 MAX_DEATHS = 5
@@ -80,10 +83,15 @@ class Plan:
     checkpoint_every: float = 60.0
 
     def prepare(self, retry: bool = False) -> None:
-        """Make every run's folder; with ``retry``, let failed ones be tried again.
+        """Make every run's folder and see to its data; with ``retry``, let failed ones try again.
 
         A folder that cannot be used is told of when its turn comes.
+
+        Raises:
+            SpecError: if an option of a task cannot be.
+            StoreError: if data are not to be had.
         """
+        to_do = []
         with kept(self.store):
             self.store.mkdir(parents=True, exist_ok=True)
         for run in self.runs:
@@ -92,6 +100,9 @@ class Plan:
                 folder.prepare(run)
                 if retry:
                     folder.forgive()
+                if folder.progress() in TO_DO:
+                    to_do.append(run)
+        provide(to_do)
 
     @property
     def threads(self) -> int:
@@ -141,18 +152,28 @@ class Plan:
                     tried.add(run.key)
 
 
+def provide(runs: Iterable[Run]) -> None:
+    """See to it that the tasks of runs can be made, each of them once."""
+    for task in {json.dumps(run.as_table()["task"]): run.task for run in runs}.values():
+        try:
+            find_task(task.name).provide(**task.options)
+        except SpecError as error:
+            raise SpecError(f"task {task.name!r}: {error}") from error
+
+
 def job_line(kind: str, content: Table) -> str:
-    """Return what ``read_job`` makes a job of, with where this process finds its modules."""
-    return json.dumps({"job": kind, **content, "path": sys.path})
+    """Return what ``read_job`` makes a job of, with where this process finds modules and data."""
+    return json.dumps({"job": kind, **content, "path": sys.path, "data": str(data_folder())})
 
 
 def read_job(line: str) -> Job:
-    """Return the job that such a line holds, and find modules where its writer does.
+    """Return the job that such a line holds, and find modules and data where its writer does.
 
-    What is installed here comes first: the writer may sit at another machine.
+    What is installed or set here comes first: the writer may sit at another machine.
     """
     content: Table = json.loads(line)
     sys.path += [place for place in content["path"] if place not in sys.path]
+    os.environ.setdefault(DATA_VARIABLE, content["data"])
     if content["job"] == "plan":
         return Plan.from_table(content)
     from .search_file import read_search_job  # which needs Optuna, and that takes its time

@@ -9,6 +9,9 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
+from .objects import options_of
+from .tasks import TASKS, find_task
+
 
 @dataclass(frozen=True)
 class Published:
@@ -45,8 +48,16 @@ class Published:
     quoted: Mapping[str, str]
 
     def deviations(self, table: Mapping[str, Any]) -> list[str]:
-        """Return in what the spec of a run is not what the paper says, in words."""
-        wanted = [(table["task"], self.task), (table["train"], self.train)]
+        """Return in what the spec of a run is not what the paper says, in words.
+
+        Options of the task that the paper says nothing of have their defaults at full size.
+        """
+        task = {**_full_size(self.task["name"]), **self.task}
+        wanted = [
+            (table["task"], task),
+            (table["train"], self.train),
+            (table, {"protocol": "paper"}),
+        ]
         return [
             f"{key} {own.get(key, 'not set')} instead of {value}"
             for own, theirs in wanted
@@ -71,6 +82,11 @@ def column(label: str, name: str) -> Published:
     """Return one column of one table."""
     (found,) = (one for one in published() if (one.label, one.name) == (label, name))
     return found
+
+
+def _full_size(task: str) -> Mapping[str, Any]:
+    """Return the options that a task has unless something else is said; none if it is not here."""
+    return options_of(find_task(task), {}) if task in TASKS else {}
 
 
 def _column(entry: Mapping[str, Any], optimizers: Mapping[str, str]) -> Published:

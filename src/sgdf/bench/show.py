@@ -21,7 +21,7 @@ from .report.formats import one_line
 from .settings import published_settings, search_space
 from .spec import Run, bundled_experiments, bundled_searches, load, load_document
 from .store import RunFolder, State
-from .tasks import TASKS, find_task
+from .tasks import TASKS, Task, find_task
 
 if TYPE_CHECKING:
     from .report.contents import Contents  # which needs matplotlib, and that takes its time
@@ -195,7 +195,12 @@ def experiment_table() -> Table:
 def task_help(name: str) -> str:
     """Return what a task says of itself and its options."""
     task = find_task(name)
-    return f"{name}({_options(task)})\n\n{inspect.cleandoc(task.__doc__ or '')}"
+    told = [inspect.cleandoc(one.__doc__ or "") for one in task.__mro__ if issubclass(one, Task)]
+    own, *inherited = told
+    if "\nArgs:" not in own:  # then the options are those of the class that it is one of
+        explained = next((doc for doc in inherited if "\nArgs:" in doc), "")
+        own += "\n\n" + explained[explained.find("\nArgs:") + 1 :]
+    return f"{name}({_options(task)})\n\n{own}"
 
 
 def optimizer_help(name: str) -> str:

@@ -23,7 +23,7 @@ from . import files
 from .attempt import Stop, apart
 from .files import kept
 from .grid import Table, quoted
-from .launch import Display, job_line
+from .launch import Display, job_line, provide
 from .objects import SpecError
 from .parts import choice, whole
 from .processes import Processes
@@ -119,7 +119,8 @@ class Search:
         return task.selects, task.largest
 
     def prepare(self, retry: bool = False) -> None:
-        """Make folder and storage; with ``retry``, let failed trials be tried again."""
+        """Make folder and storage, see to the data; with ``retry``, let failed trials try again."""
+        provide([self.example])
         with kept(self.store):
             self.store.mkdir(parents=True, exist_ok=True)
         storage = open_storage(self.storage)

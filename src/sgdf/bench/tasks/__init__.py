@@ -13,6 +13,8 @@ TASKS = {
     "digits-cnn": "sgdf.bench.tasks.digits:DigitsCNN",
     "logistic": "sgdf.bench.tasks.logistic:Logistic",
     "characters": "sgdf.bench.tasks.characters:Characters",
+    "cifar10": "sgdf.bench.tasks.cifar:Cifar10",
+    "cifar100": "sgdf.bench.tasks.cifar:Cifar100",
 }
 
 

@@ -58,6 +58,17 @@ class Task(ABC):
     sequential: bool = False
     device: torch.device = torch.device("cpu")
 
+    @classmethod  # noqa: B027  # most have nothing to fetch
+    def provide(cls, **options: Any) -> None:
+        """See to it that a task with these options can be made; called before any run is begun.
+
+        The place to fetch and check data, and to check options.
+
+        Raises:
+            SpecError: if an option cannot be.
+            StoreError: if data are not to be had.
+        """
+
     def to(self, device: torch.device) -> None:
         """Move the model, and data that are held whole, to the device."""
         self.device = device

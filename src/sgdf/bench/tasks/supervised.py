@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, TypedDict
 
 import torch
 from torch import Tensor, nn
 
-from .base import Task, Update, drawn_from
+from .base import Batches, Task, Update, drawn_from
 
 Pair = tuple[Tensor, Tensor]
 EVALUATION_BATCH = 1024
+
+
+class Splits(TypedDict):
+    """Inputs and targets of each split."""
+
+    train: Pair
+    validation: Pair
+    test: Pair
 
 
 class ShuffledPairs:
@@ -66,7 +74,7 @@ class Supervised(Task):
             for split, (inputs, targets) in self.data.items()
         }
 
-    def batches(self, batch_size: int, order: torch.Generator) -> ShuffledPairs:
+    def batches(self, batch_size: int, order: torch.Generator) -> Batches:
         """Return the training data in a new order."""
         return ShuffledPairs(self.data["train"], batch_size, order)
 

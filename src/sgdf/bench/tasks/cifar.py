@@ -1,0 +1,97 @@
+"""CIFAR-10 and CIFAR-100 with the networks of the paper, or narrower ones."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from ..data.augment import AugmentedPairs
+from ..data.cifar import CIFAR10, CIFAR100, DEVIATION, MEAN, Cifar
+from ..networks.cifar import NETWORKS
+from ..networks.normalised import Normalised
+from ..objects import SpecError, suggestion
+from .base import Update
+from .supervised import Splits, Supervised
+
+
+class CifarTask(Supervised):
+    """Small photographs, cropped and flipped at random, with a network trained from scratch.
+
+    Under the paper's protocol training and validation images are trained on, 50,000 by default.
+
+    Args:
+        network: one of vgg11, vgg11_bn, resnet8, resnet18, resnet20, resnet34, resnet56 and
+            densenet121.
+        width: the share of its channels that the network keeps.
+        train_images: how many images are trained on, as many of each class.
+        validation_images: how many are held back for choosing.
+        official: insist on the published files; if false, any in their format will do.
+    """
+
+    data_set: ClassVar[Cifar]
+
+    def __init__(
+        self,
+        network: str = "vgg11",
+        width: float = 1.0,
+        train_images: int = 45_000,
+        validation_images: int = 5_000,
+        official: bool = True,
+    ) -> None:
+        splits = self._splits(network, train_images, validation_images, official)
+        whole = NETWORKS[network](self.data_set.classes, width)
+        super().__init__(nn.Sequential(Normalised(MEAN, DEVIATION), whole), **splits)
+
+    @classmethod
+    def provide(cls, **options: Any) -> None:
+        """Fetch the data and check them, and with them the options."""
+        options.pop("width")
+        cls._splits(**options)
+
+    @classmethod
+    def _splits(
+        cls, network: str, train_images: int, validation_images: int, official: bool
+    ) -> Splits:
+        if network not in NETWORKS:
+            allowed = ", ".join(NETWORKS)
+            hint = suggestion(network, NETWORKS)
+            raise SpecError(f"network = {network!r}: must be one of {allowed}{hint}")
+        (images, classes), test = cls.data_set.read(official)
+        if min(train_images, validation_images) < 1:
+            raise SpecError("train_images and validation_images: must be at least 1")
+        if train_images + validation_images > len(images):
+            raise SpecError(
+                f"train_images = {train_images} and validation_images = {validation_images}: "
+                f"there are {len(images)} images for both"
+            )
+        return {
+            "train": (images[:train_images], classes[:train_images]),
+            "validation": (images[-validation_images:], classes[-validation_images:]),
+            "test": test,
+        }
+
+    def batches(self, batch_size: int, order: torch.Generator) -> AugmentedPairs:
+        """Return the training images in a new order, cropped and flipped anew."""
+        return AugmentedPairs(*self.data["train"], batch_size, order)
+
+    def step(self, batch: Any, update: Update) -> dict[str, Tensor | float]:
+        """Step on the loss of the batch; its accuracy is that before the step."""
+        images, classes = batch
+        scores = self.model(images)
+        loss = self.loss(scores, classes)
+        update(loss)
+        return {"loss": loss, "accuracy": (scores.argmax(1) == classes).float().mean()}
+
+
+class Cifar10(CifarTask):
+    """Photographs of ten kinds of things: a network of the paper, or a narrower one."""
+
+    data_set = CIFAR10
+
+
+class Cifar100(CifarTask):
+    """Photographs of a hundred kinds of things: a network of the paper, or a narrower one."""
+
+    data_set = CIFAR100
