@@ -48,6 +48,8 @@ benchmarks: .venv/installed-dev ## measure the import, the first step, what a st
 	$(BIN)/python benchmarks/bench_start.py
 	$(BIN)/python benchmarks/bench_loop.py
 	$(BIN)/python benchmarks/report_size.py
+	$(PIP_INSTALL) --no-deps --upgrade --target build/vision torchvision  # apart: not all of it loads beside every torch
+	PYTHONPATH=build/vision $(BIN)/python benchmarks/augmentation.py
 
 clean: ## remove everything that the other targets made
 	rm -rf .venv build dist results .hypothesis .mypy_cache .pytest_cache .ruff_cache
