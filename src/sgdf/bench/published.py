@@ -52,12 +52,9 @@ class Published:
 
         Options of the task that the paper says nothing of have their defaults at full size.
         """
-        task = {**_full_size(self.task["name"]), **self.task}
-        wanted = [
-            (table["task"], task),
-            (table["train"], self.train),
-            (table, {"protocol": "paper"}),
-        ]
+        own = table["task"]
+        unsaid = {key: v for key, v in _full_size(self.task["name"]).items() if key in own}
+        wanted = [(own, {**unsaid, **self.task}), (table["train"], self.train)]
         return [
             f"{key} {own.get(key, 'not set')} instead of {value}"
             for own, theirs in wanted
@@ -85,7 +82,7 @@ def column(label: str, name: str) -> Published:
 
 
 def _full_size(task: str) -> Mapping[str, Any]:
-    """Return the options that a task has unless something else is said; none if it is not here."""
+    """Return the options of a task that nothing else is said of; none if there is no such task."""
     return options_of(find_task(task), {}) if task in TASKS else {}
 
 

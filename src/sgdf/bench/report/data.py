@@ -126,6 +126,15 @@ class Setting:
         """Return a figure over the seeds."""
         return Sample(tuple(self.values(split, metric, epoch).values()))
 
+    def course(self, split: str, metric: str) -> list[list[Row]]:
+        """Return the finished runs' rows of each epoch at which all of them have a metric."""
+        runs = [
+            {row["epoch"]: row for row in run.epochs if metric in row.get(split, {})}
+            for run in self.finished
+        ]
+        epochs = sorted(set.intersection(*map(set, runs))) if runs else []
+        return [[run[epoch] for run in runs] for epoch in epochs]
+
     def median(self, figure: Callable[[Row], float]) -> float | None:
         """Return the median over the finished runs of something their results tell."""
         found = [figure(run.result) for run in self.finished if run.result]

@@ -122,18 +122,13 @@ def _looked(problem: Problem, by_name: dict[str, Look]) -> Iterator[tuple[Settin
 
 def _curve(setting: Setting, split: str, metric: str, against: str) -> Curve | None:
     """Return how a metric went in the finished runs; what is not finite is left out."""
-    runs = [
-        {row["epoch"]: row for row in run.epochs if metric in row.get(split, {})}
-        for run in setting.finished
-    ]
-    epochs = sorted(set.intersection(*map(set, runs))) if runs else []
-    if not epochs:
+    course = setting.course(split, metric)
+    if not course:
         return None
-    if len(epochs) > POINTS:
-        epochs = [epochs[round(i * (len(epochs) - 1) / (POINTS - 1))] for i in range(POINTS)]
+    if len(course) > POINTS:
+        course = [course[round(i * (len(course) - 1) / (POINTS - 1))] for i in range(POINTS)]
     columns = []
-    for epoch in epochs:
-        rows = [run[epoch] for run in runs]
+    for rows in course:
         values = [float(row[split][metric]) for row in rows]
         values = values if all(map(math.isfinite, values)) else [math.nan]
         x = sum(_abscissa(row, against) for row in rows) / len(rows)

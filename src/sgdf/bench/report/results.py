@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import statistics
 from typing import Any
 
 from .data import SPLITS, Findings, Problem, Setting
@@ -35,22 +36,37 @@ def _setting(problem: Problem, setting: Setting) -> dict[str, Any]:
     return {
         **{part: setting.table[part] for part in parts},
         "lost runs": sum(run.lost for run in setting.runs),
-        "figures": {
-            f"{split} {metric}": figure
+        "figures": _figures(problem, setting),
+        "figures of the last epoch": _figures(problem, setting, "last"),
+        "means by epoch": {
+            f"{split} {metric}": {
+                str(rows[0]["epoch"]): statistics.fmean(row[split][metric] for row in rows)
+                for rows in course
+            }
             for split in SPLITS
             for metric in problem.metrics
-            if (figure := _figure(setting, split, metric)) is not None
+            if (course := setting.course(split, metric))
         },
         "milliseconds a step": setting.milliseconds,
         "state bytes a parameter": setting.state_bytes,
     }
 
 
-def _figure(setting: Setting, split: str, metric: str) -> dict[str, Any] | None:
-    values = setting.values(split, metric)
+def _figures(problem: Problem, setting: Setting, epoch: str = "") -> dict[str, Any]:
+    """Return the figures of the epoch that counts, or of the one that is named."""
+    return {
+        f"{split} {metric}": figure
+        for split in SPLITS
+        for metric in problem.metrics
+        if (figure := _figure(setting, split, metric, epoch)) is not None
+    }
+
+
+def _figure(setting: Setting, split: str, metric: str, epoch: str) -> dict[str, Any] | None:
+    values = setting.values(split, metric, epoch)
     if not values:
         return None
-    sample = setting.sample(split, metric)
+    sample = setting.sample(split, metric, epoch)
     return {
         "mean": sample.mean,
         "standard deviation": sample.sd,
