@@ -201,7 +201,7 @@ def _attempt(
     if saved is not None:
         trainer.load(saved)
     if first:
-        here = provenance(run)
+        here = provenance(run, trainer.task.digest)
         if saved is not None:
             changed = differences(folder.environments(), here)
             folder.notices += [f"it goes on with another {what} than before" for what in changed]

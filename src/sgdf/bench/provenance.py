@@ -11,13 +11,19 @@ from .optimizers import find_optimizer
 from .spec import Run
 from .tasks import find_task
 
-WATCHED = ("python", "torch", "sgdf", "task source", "optimizer source")
+WATCHED = ("python", "torch", "sgdf", "task source", "optimizer source", "data")
 """What a run should have the same from its beginning to its end."""
 
 
-def provenance(run: Run) -> dict[str, Any]:
-    """Return all that a run's result depends on besides its spec."""
-    return {**environment(), "commit": commit(), **sources(run)}
+def provenance(run: Run, data: str = "") -> dict[str, Any]:
+    """Return all that a run's result depends on besides its spec.
+
+    Args:
+        run: which.
+        data: a digest of its data, where they come from files that could be others.
+    """
+    known = {"data": data} if data else {}
+    return {**environment(), "commit": commit(), **sources(run), **known}
 
 
 def differences(entries: list[dict[str, Any]], current: dict[str, Any]) -> list[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -61,14 +60,14 @@ class Cifar:
                 f"{self.archive.place / name} has {len(content)} bytes, which are not images "
                 f"of {length}"
             )
-        records = torch.from_numpy(np.frombuffer(content, np.uint8).reshape(-1, length).copy())
+        records = torch.frombuffer(bytearray(content), dtype=torch.uint8).view(-1, length)
         classes = records[:, self.labels - 1].long()
         if classes.max() >= self.classes:
             raise self.archive.refused(
                 f"{self.archive.place / name} has an image of class {classes.max()}, but there "
                 f"are {self.classes}"
             )
-        return records[:, self.labels :].reshape(-1, 3, SIDE, SIDE), classes
+        return records[:, self.labels :].contiguous().view(-1, 3, SIDE, SIDE), classes
 
 
 def dealt_by_class(classes: Tensor) -> Tensor:

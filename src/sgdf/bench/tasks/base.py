@@ -49,6 +49,7 @@ class Task(ABC):
         largest: whether the largest value of it is the best, not the smallest.
         sequential: whether each batch goes on where the one before it ended. Such batches
             can be neither accumulated nor dealt out to several processes.
+        digest: of the data, where they come from files that could be others.
         device: where the model is, and where batches have to be.
     """
 
@@ -56,6 +57,7 @@ class Task(ABC):
     selects: str = "loss"
     largest: bool = False
     sequential: bool = False
+    digest: str = ""
     device: torch.device = torch.device("cpu")
 
     @classmethod  # noqa: B027  # most have nothing to fetch
