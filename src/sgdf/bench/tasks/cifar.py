@@ -15,7 +15,7 @@ from ..networks.cifar import NETWORKS
 from ..networks.normalised import Normalised
 from ..objects import SpecError, suggestion
 from .base import Update
-from .supervised import Splits, Supervised
+from .supervised import Supervised
 
 
 class CifarTask(Supervised):
@@ -42,9 +42,27 @@ class CifarTask(Supervised):
         validation_images: int = 5_000,
         official: bool = True,
     ) -> None:
-        splits = self._splits(network, train_images, validation_images, official)
-        whole = NETWORKS[network](self.data_set.classes, width)
-        super().__init__(nn.Sequential(Normalised(MEAN, DEVIATION), whole), **splits)
+        if network not in NETWORKS:
+            allowed, hint = ", ".join(NETWORKS), suggestion(network, NETWORKS)
+            raise SpecError(f"network = {network!r}: must be one of {allowed}{hint}")
+        if not width > 0:
+            raise SpecError(f"width = {width}: must be above 0")
+        if min(train_images, validation_images) < 1:
+            raise SpecError("train_images and validation_images: must be at least 1 each")
+        (images, classes), test = self.data_set.read(official)
+        if train_images + validation_images > len(images):
+            raise SpecError(
+                f"train_images = {train_images} and validation_images = {validation_images}: "
+                f"there are {len(images)} images for both"
+            )
+        super().__init__(
+            nn.Sequential(
+                Normalised(MEAN, DEVIATION), NETWORKS[network](self.data_set.classes, width)
+            ),
+            train=(images[:train_images], classes[:train_images]),
+            validation=(images[-validation_images:], classes[-validation_images:]),
+            test=test,
+        )
         used = hashlib.sha256()
         for tensor in itertools.chain.from_iterable(self.data.values()):
             used.update(tensor.numpy().data)
@@ -52,31 +70,9 @@ class CifarTask(Supervised):
 
     @classmethod
     def provide(cls, **options: Any) -> None:
-        """Fetch the data and check them, and with them the options."""
-        options.pop("width")
-        cls._splits(**options)
-
-    @classmethod
-    def _splits(
-        cls, network: str, train_images: int, validation_images: int, official: bool
-    ) -> Splits:
-        if network not in NETWORKS:
-            allowed = ", ".join(NETWORKS)
-            hint = suggestion(network, NETWORKS)
-            raise SpecError(f"network = {network!r}: must be one of {allowed}{hint}")
-        (images, classes), test = cls.data_set.read(official)
-        if min(train_images, validation_images) < 1:
-            raise SpecError("train_images and validation_images: must be at least 1")
-        if train_images + validation_images > len(images):
-            raise SpecError(
-                f"train_images = {train_images} and validation_images = {validation_images}: "
-                f"there are {len(images)} images for both"
-            )
-        return {
-            "train": (images[:train_images], classes[:train_images]),
-            "validation": (images[-validation_images:], classes[-validation_images:]),
-            "test": test,
-        }
+        """Fetch and check the data, and with them the options."""
+        with torch.random.fork_rng(devices=[]):
+            cls(**options)
 
     def batches(self, batch_size: int, order: torch.Generator) -> AugmentedPairs:
         """Return the training images in a new order, cropped and flipped anew."""

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+from typing import TypedDict
+
 import torch
 from torch import nn
 
-from .supervised import Pair, Splits, Supervised
+from .supervised import Pair, Supervised
 
 TRAIN, VALIDATION = 1100, 300
 """The rest, 397 images, is the test set."""
+
+
+class Splits(TypedDict):
+    """Images and labels of each split."""
+
+    train: Pair
+    validation: Pair
+    test: Pair
 
 
 def digits() -> Splits:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, TypedDict
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -12,14 +12,6 @@ from .base import Batches, Task, Update, drawn_from
 
 Pair = tuple[Tensor, Tensor]
 EVALUATION_BATCH = 1024
-
-
-class Splits(TypedDict):
-    """Inputs and targets of each split."""
-
-    train: Pair
-    validation: Pair
-    test: Pair
 
 
 class ShuffledPairs:
