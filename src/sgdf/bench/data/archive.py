@@ -8,6 +8,7 @@ import os
 import sys
 import tarfile
 import tempfile
+import urllib.error
 import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
@@ -126,7 +127,12 @@ class Archive:
 
     def _download(self, file: BinaryIO) -> None:
         digest = hashlib.sha256()
-        with urllib.request.urlopen(self.url, timeout=SILENCE) as answer:
+        try:
+            answer = urllib.request.urlopen(self.url, timeout=SILENCE)
+        except urllib.error.HTTPError as error:
+            error.close()  # it holds the connection
+            raise
+        with answer:
             while chunk := answer.read(1 << 20):
                 digest.update(chunk)
                 file.write(chunk)

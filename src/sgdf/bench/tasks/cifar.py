@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import math
 from typing import Any, ClassVar
 
 import torch
@@ -45,8 +46,8 @@ class CifarTask(Supervised):
         if network not in NETWORKS:
             allowed, hint = ", ".join(NETWORKS), suggestion(network, NETWORKS)
             raise SpecError(f"network = {network!r}: must be one of {allowed}{hint}")
-        if not width > 0:
-            raise SpecError(f"width = {width}: must be above 0")
+        if not 0 < width < math.inf:
+            raise SpecError(f"width = {width}: must be a finite number above 0")
         if min(train_images, validation_images) < 1:
             raise SpecError("train_images and validation_images: must be at least 1 each")
         (images, classes), test = self.data_set.read(official)
