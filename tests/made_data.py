@@ -6,7 +6,6 @@ import hashlib
 import os
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -17,12 +16,13 @@ PUBLISHED = Path(__file__).parent.parent.parent / "shared" / "data"
 real_data = pytest.mark.skipif(not PUBLISHED.exists(), reason=f"needs the data in {PUBLISHED}")
 
 
-def unpacked(*names):
-    """Return a folder with real data sets, which outlives the tests: unpacking takes its time."""
-    folder = Path(tempfile.gettempdir()) / f"sgdf-test-data-{os.getuid()}"
-    folder.mkdir(mode=0o700, exist_ok=True)
+def unpacked(factory, *names):
+    """Return a folder with real data sets, unpacked once for all processes that share the tests."""
+    own = factory.getbasetemp()
+    folder = (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "real-data"
+    folder.mkdir(exist_ok=True)
     with (folder / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # the tests run in several processes
+        fcntl.flock(lock, fcntl.LOCK_EX)
         command = [sys.executable, "-B", PUBLISHED / "unpack.py", folder, *names]
         subprocess.run(command, check=True, capture_output=True)
     return folder

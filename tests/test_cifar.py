@@ -143,8 +143,8 @@ def test_vgg_drops_half_before_each_hidden_layer_of_its_classifier():
 
 
 @real_data
-def test_published_weights_of_resnet20_score_what_was_published(monkeypatch):
-    monkeypatch.setenv("SGDF_DATA", str(unpacked("cifar10")))
+def test_published_weights_of_resnet20_score_what_was_published(monkeypatch, tmp_path_factory):
+    monkeypatch.setenv("SGDF_DATA", str(unpacked(tmp_path_factory, "cifar10")))
     network = published("resnet20", PUBLISHED / "packed/cifar10_resnet20.npz").eval()
     content = (data_folder() / "cifar-10-batches-bin/test_batch.bin").read_bytes()
     records = torch.frombuffer(bytearray(content), dtype=torch.uint8).view(10_000, 3073)

@@ -423,8 +423,8 @@ def test_images_are_dealt_out_class_by_class_in_their_order(classes):
 
 
 @real_data
-def test_the_checksums_are_those_of_cifar_10(monkeypatch):
-    monkeypatch.setenv("SGDF_DATA", str(unpacked("cifar10")))
+def test_the_checksums_are_those_of_cifar_10(monkeypatch, tmp_path_factory):
+    monkeypatch.setenv("SGDF_DATA", str(unpacked(tmp_path_factory, "cifar10")))
     (images, classes), (test_images, test_classes) = CIFAR10.read()
     assert images.shape == (50_000, 3, 32, 32)
     assert test_images.shape == (10_000, 3, 32, 32)
@@ -436,8 +436,8 @@ def test_the_checksums_are_those_of_cifar_10(monkeypatch):
 
 
 @real_data
-def test_a_part_of_cifar_100_is_accepted_only_knowingly(monkeypatch):
-    monkeypatch.setenv("SGDF_DATA", str(unpacked("cifar100")))
+def test_a_part_of_cifar_100_is_accepted_only_knowingly(monkeypatch, tmp_path_factory):
+    monkeypatch.setenv("SGDF_DATA", str(unpacked(tmp_path_factory, "cifar100")))
     with pytest.raises(DataError, match=r"train\.bin is damaged, or not the published file"):
         CIFAR100.read()
     (_, classes), (_, test_classes) = CIFAR100.read(official=False)

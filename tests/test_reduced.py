@@ -1,4 +1,4 @@
-"""The reduced CIFAR experiments: what was predicted, what was kept, and what the page says of it."""
+"""The reduced CIFAR experiments: what was predicted, what came out, and what the page says."""
 
 import json
 import re
