@@ -524,10 +524,10 @@ def tune(
         try:
             begun = (place / "search").exists()  # else to look would begin it
             spent = Tuned(search).spent if begun else 0
+            time = estimate([search.example], Store(place))[search.example.key]
         except (SpecError, StoreError) as error:
             raise _refused(error) from error
         left = len(search.arms) * search.method.trials - spent
-        time = estimate([search.example], Store(place))[search.example.key]
         if isinstance(time, str):
             raise _refused(SpecError(f"{search.example.optimizer.name} would fail: {time}"))
         longest = duration(left * len(search.method.seeds) * time / workers)

@@ -8,6 +8,7 @@ import time
 from typing import Any
 
 from .attempt import apart
+from .files import StoreError
 from .processes import Processes
 from .spec import Run
 from .store import Store, brief
@@ -32,6 +33,8 @@ def estimate(runs: list[Run], store: Store) -> dict[str, float | str]:
         kind = _kind(run.as_table())
         try:
             times = known.get(kind) or known.setdefault(kind, [_trial(run)])
+        except StoreError:
+            raise  # the data are not there, and that holds for the others too
         except Exception as error:
             left[run.key] = brief(error)
             continue

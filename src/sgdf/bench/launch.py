@@ -24,7 +24,7 @@ from .grid import Table
 from .objects import SpecError
 from .processes import Processes
 from .spec import Run, read
-from .store import State, Store
+from .store import State, Store, brief
 from .tasks import find_task
 
 TO_DO = (State.WAITING, State.PAUSED, State.DAMAGED)
@@ -91,7 +91,8 @@ class Plan:
             SpecError: if an option of a task cannot be.
             StoreError: if data are not to be had.
         """
-        to_do = []
+        wanted = (*TO_DO, State.FAILED) if retry else TO_DO
+        provide([run for run in self.runs if Store(self.store).folder(run).progress() in wanted])
         with kept(self.store):
             self.store.mkdir(parents=True, exist_ok=True)
         for run in self.runs:
@@ -100,9 +101,6 @@ class Plan:
                 folder.prepare(run)
                 if retry:
                     folder.forgive()
-                if folder.progress() in TO_DO:
-                    to_do.append(run)
-        provide(to_do)
 
     @property
     def threads(self) -> int:
@@ -159,11 +157,16 @@ def provide(runs: Iterable[Run]) -> None:
             find_task(task.name).provide(**task.options)
         except SpecError as error:
             raise SpecError(f"task {task.name!r}: {error}") from error
+        except StoreError:
+            raise
+        except Exception as error:  # whatever a user's task raises
+            raise SpecError(f"task {task.name!r}: {brief(error)}") from error
 
 
 def job_line(kind: str, content: Table) -> str:
     """Return what ``read_job`` makes a job of, with where this process finds modules and data."""
-    return json.dumps({"job": kind, **content, "path": sys.path, "data": str(data_folder())})
+    data = str(data_folder()) if DATA_VARIABLE in os.environ else None
+    return json.dumps({"job": kind, **content, "path": sys.path, "data": data})
 
 
 def read_job(line: str) -> Job:
@@ -173,7 +176,8 @@ def read_job(line: str) -> Job:
     """
     content: Table = json.loads(line)
     sys.path += [place for place in content["path"] if place not in sys.path]
-    os.environ.setdefault(DATA_VARIABLE, content["data"])
+    if content["data"]:
+        os.environ.setdefault(DATA_VARIABLE, content["data"])
     if content["job"] == "plan":
         return Plan.from_table(content)
     from .search_file import read_search_job  # which needs Optuna, and that takes its time

@@ -9,7 +9,10 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
+from .grid import quoted
 from .objects import options_of
+from .optimizers import OPTIMIZERS, optimizer_options
+from .settings import published_settings
 from .tasks import TASKS, find_task
 
 
@@ -50,11 +53,18 @@ class Published:
     def deviations(self, table: Mapping[str, Any]) -> list[str]:
         """Return in what the spec of a run is not what the paper says, in words.
 
-        Options of the task that the paper says nothing of have their defaults at full size.
+        Options that the paper says nothing of have their defaults there.
         """
         own = table["task"]
         unsaid = {key: v for key, v in _full_size(self.task["name"]).items() if key in own}
-        wanted = [(own, {**unsaid, **self.task}), (table["train"], self.train)]
+        name = table["optimizer"]["name"]
+        settings = published_settings(name).get(self.task["name"], {}) if name in OPTIMIZERS else {}
+        options = quoted(optimizer_options(name, settings)) if settings else {}
+        wanted = [
+            (own, {**unsaid, **self.task}),
+            (table["train"], self.train),
+            (table["optimizer"], options),
+        ]
         return [
             f"{key} {own.get(key, 'not set')} instead of {value}"
             for own, theirs in wanted

@@ -16,10 +16,11 @@ from torch import nn
 
 from .families import (
     Padding,
+    Shortcut,
     convolution,
-    convolutions,
     densenet_features,
     pooled_classifier,
+    projection,
     resnet_features,
     vgg_features,
 )
@@ -33,27 +34,31 @@ def vgg11(classes: int, width: float, batch_norm: bool = False) -> nn.Module:
     for _ in range(2):
         layers += [nn.Dropout(), nn.Linear(channels, channels), nn.ReLU(inplace=True)]
     network = nn.Sequential(*layers, nn.Linear(channels, classes))
-    for module in convolutions(network):
-        nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
-        if module.bias is not None:
+    for module in network.modules():
+        if isinstance(module, nn.Conv2d):
+            nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+            assert module.bias is not None
             nn.init.zeros_(module.bias)
     return network
 
 
-def resnet(classes: int, width: float, blocks: tuple[int, ...]) -> nn.Module:
-    """Return a wide ResNet of four stages."""
-    channels = _channels(64, width)
-    layers, outputs = resnet_features(blocks, channels)
+def resnet(
+    classes: int,
+    width: float,
+    blocks: tuple[int, ...],
+    first: int = 64,
+    shortcut: Shortcut = projection,
+) -> nn.Module:
+    """Return a ResNet, given the blocks of its stages and the channels of the first one."""
+    channels = _channels(first, width)
+    layers, outputs = resnet_features(blocks, channels, shortcut=shortcut)
     stem = [*convolution(3, channels, 3), nn.ReLU(inplace=True)]
     return nn.Sequential(*stem, *layers, *pooled_classifier(outputs, classes))
 
 
-def narrow_resnet(classes: int, width: float, blocks: int) -> nn.Module:
-    """Return a ResNet of three stages with as many blocks each."""
-    channels = _channels(16, width)
-    layers, outputs = resnet_features((blocks,) * 3, channels, shortcut=Padding)
-    stem = [*convolution(3, channels, 3), nn.ReLU(inplace=True)]
-    return nn.Sequential(*stem, *layers, *pooled_classifier(outputs, classes))
+def resnet_of_he(classes: int, width: float, blocks: int) -> nn.Module:
+    """Return a ResNet of three stages of 16, 32 and 64 channels, with as many blocks each."""
+    return resnet(classes, width, (blocks,) * 3, first=16, shortcut=Padding)
 
 
 def densenet121(classes: int, width: float) -> nn.Module:
@@ -71,9 +76,9 @@ def _channels(full: int, width: float) -> int:
 NETWORKS: dict[str, Callable[[int, float], nn.Module]] = {
     "vgg11": vgg11,
     "vgg11_bn": lambda classes, width: vgg11(classes, width, batch_norm=True),
-    "resnet8": lambda classes, width: narrow_resnet(classes, width, 1),
-    "resnet20": lambda classes, width: narrow_resnet(classes, width, 3),
-    "resnet56": lambda classes, width: narrow_resnet(classes, width, 9),
+    "resnet8": lambda classes, width: resnet_of_he(classes, width, 1),
+    "resnet20": lambda classes, width: resnet_of_he(classes, width, 3),
+    "resnet56": lambda classes, width: resnet_of_he(classes, width, 9),
     "resnet18": lambda classes, width: resnet(classes, width, (2, 2, 2, 2)),
     "resnet34": lambda classes, width: resnet(classes, width, (3, 4, 6, 3)),
     "densenet121": densenet121,
@@ -85,12 +90,13 @@ PUBLISHED = {"mean": (0.485, 0.456, 0.406), "deviation": (0.229, 0.224, 0.225)}
 """What the published weights were trained with: mean and deviation of ImageNet's channels."""
 
 
-def published(name: str, path: Path) -> nn.Module:
+def with_published_weights(name: str, path: Path) -> nn.Module:
     """Return ResNet20 or ResNet56 with weights that others have published, for images as bytes.
 
     Args:
         name: which of them.
-        path: an ``.npz`` file with an array for each parameter and running mean, in their order.
+        path: an ``.npz`` file with an array for each parameter, running mean and
+            running variance, in the order of a ``state_dict``.
 
     Raises:
         ValueError: if the arrays are not as many, or not of the same shapes.

@@ -6,7 +6,7 @@ torchvision does not load beside every build of torch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
@@ -22,7 +22,7 @@ def vgg_features(
     """Return the convolutions of a VGG, and how many channels come out of them.
 
     Args:
-        convolutions: how many there are in each stage, of which each halves the image.
+        convolutions: how many there are in each stage; at the end of a stage the image is halved.
         width: channels of the first stage; the next three have twice as many each.
         batch_norm: normalise what comes out of each convolution.
     """
@@ -160,8 +160,3 @@ def convolution(inputs: int, outputs: int, kernel: int, stride: int = 1) -> Laye
 def pooled_classifier(channels: int, classes: int) -> Layers:
     """Return a head: one linear layer on the means of all channels."""
     return [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, classes)]
-
-
-def convolutions(network: nn.Module) -> Iterator[nn.Conv2d]:
-    """Return all convolutions of a network."""
-    return (module for module in network.modules() if isinstance(module, nn.Conv2d))

@@ -1,4 +1,4 @@
-"""The networks in their forms for large images, as many as ImageNet has classes."""
+"""The networks in their forms for large images and the 1,000 classes of ImageNet."""
 
 from __future__ import annotations
 

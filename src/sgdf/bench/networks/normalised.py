@@ -7,9 +7,9 @@ from torch import Tensor, nn
 
 
 class Normalised(nn.Module):
-    """Turns bytes into numbers with mean 0 and deviation 1 in each channel.
+    """Turns bytes into (x / 255 - mean) / deviation, by channel.
 
-    The output is laid out channels last, in which CPUs and GPUs convolve faster.
+    The output is laid out channels last, in which CPUs convolve up to twice as fast.
 
     Args:
         mean: of each channel, from 0 to 1.

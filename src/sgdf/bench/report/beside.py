@@ -67,7 +67,7 @@ def _row(problem: Problem, column: Published, printed: str, setting: Setting) ->
 def _size(column: Published, setting: Setting) -> str:
     """Say in what a setting is not the paper's, as far as the paper's tables tell."""
     deviations = column.deviations(setting.table)
-    return f"REDUCED: {'; '.join(deviations)}" if deviations else "of the paper's size"
+    return f"DIFFERS: {'; '.join(deviations)}" if deviations else "of the paper's size"
 
 
 def _about(problem: Problem, column: Published) -> str:

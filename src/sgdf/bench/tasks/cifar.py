@@ -22,14 +22,13 @@ from .supervised import Supervised
 class CifarTask(Supervised):
     """Small photographs, cropped and flipped at random, with a network trained from scratch.
 
-    Under the paper's protocol training and validation images are trained on, 50,000 by default.
-
     Args:
         network: one of vgg11, vgg11_bn, resnet8, resnet18, resnet20, resnet34, resnet56 and
             densenet121.
         width: the share of its channels that the network keeps.
         train_images: how many images are trained on, as many of each class.
-        validation_images: how many are held back for choosing.
+        validation_images: how many are held back for choosing; under the paper's protocol they
+            are trained on too.
         official: insist on the published files; if false, any in their format will do.
     """
 
@@ -47,7 +46,7 @@ class CifarTask(Supervised):
             allowed, hint = ", ".join(NETWORKS), suggestion(network, NETWORKS)
             raise SpecError(f"network = {network!r}: must be one of {allowed}{hint}")
         if not 0 < width < math.inf:
-            raise SpecError(f"width = {width}: must be a finite number above 0")
+            raise SpecError(f"width = {width}: must be above 0, and finite")
         if min(train_images, validation_images) < 1:
             raise SpecError("train_images and validation_images: must be at least 1 each")
         (images, classes), test = self.data_set.read(official)
