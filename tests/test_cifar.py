@@ -387,6 +387,24 @@ def test_a_search_without_its_data_does_not_begin(place, data):
     assert not (place / "results").exists()
 
 
+@pytest.mark.parametrize("command", [("run", "cifar"), ("tune", "cifar-search")])
+def test_a_dry_run_without_data_says_so_once(command, place, data):
+    shutil.rmtree(data)
+    output = sgdf(*command, "--dry-run", code=2)
+    assert output.count("Downloading") == output.count("Get ") == 1
+    assert all(sha256 in output for sha256 in Cifar10.data_set.archive.files.values())
+
+
+def test_a_task_that_cannot_be_made_leaves_no_runs_behind(place, data, monkeypatch):
+    def fails(classes, width):
+        raise MemoryError("too wide")
+
+    monkeypatch.setitem(NETWORKS, "resnet8", fails)
+    output = sgdf("run", spec(place), code=2)
+    assert "task 'cifar10': MemoryError: too wide" in output
+    assert not (place / "results").exists()
+
+
 def spec(place):
     path = place / "mine.toml"
     path.write_text(
