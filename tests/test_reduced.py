@@ -54,6 +54,7 @@ def difference(better, worse):
 
 
 def interval(sample):
+    """Return how the page tells of a difference."""
     low, high = sample.interval
     return f"{sample.mean:.2f} ({low:.2f} to {high:.2f})"
 
@@ -160,6 +161,21 @@ def test_what_the_filter_does_to_adam_is_told():
     assert f"(p = {first:.3f} and {second:.3f})" in WORDS
     (tuned,) = (s for s in settings_of("cifar10-small") if s["optimizer"]["name"] == "adam")
     assert interval(difference(kept["cifar10", "filter-adam"], tuned)) in WORDS
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"), [("cifar10-small", set()), ("cifar100-small", {"sgd", "radam"})]
+)
+def test_what_sgdf_is_shown_to_be_better_than_is_told(name, shown):
+    kept = {setting["optimizer"]["name"]: setting for setting in settings_of(name)}
+    usual = kept.pop("sgdf")
+    samples = {other: difference(usual, setting) for other, setting in kept.items()}
+    corrected = dict(zip(samples, holm([p_value(s) for s in samples.values()]), strict=True))
+    assert {other for other, value in corrected.items() if value < 0.05} == shown
+    for other in shown | {"sgd"}:
+        assert interval(samples[other]) in WORDS
+    means = [f"{samples[other].mean:.2f}" for other in ("adam", "adabelief", "adamw")]
+    assert name == "cifar10-small" or f"{means[0]}, {means[1]} and {means[2]}" in WORDS
 
 
 def test_the_first_epochs_are_told_as_they_were_kept():
