@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import statistics
 from typing import Any
 
 from .data import SPLITS, Findings, Problem, Setting
@@ -40,7 +39,7 @@ def _setting(problem: Problem, setting: Setting) -> dict[str, Any]:
         "figures of the last epoch": _figures(problem, setting, "last"),
         "means by epoch": {
             f"{split} {metric}": {
-                str(rows[0]["epoch"]): statistics.fmean(row[split][metric] for row in rows)
+                str(rows[0]["epoch"]): sum(float(row[split][metric]) for row in rows) / len(rows)
                 for rows in course
             }
             for split in SPLITS
