@@ -178,6 +178,26 @@ def test_what_sgdf_is_shown_to_be_better_than_is_told(name, shown):
     assert name == "cifar10-small" or f"{means[0]}, {means[1]} and {means[2]}" in WORDS
 
 
+def test_how_far_training_was_before_the_rate_fell_is_told():
+    adaptive = ("adam", "adamw", "radam", "adabelief")
+    for name in ("cifar10-small", "cifar100-small"):
+        courses = {s["optimizer"]["name"]: s["means by epoch"] for s in settings_of(name)}
+
+        def at(optimizer, split, courses=courses):
+            return 100 * courses[optimizer][f"{split} accuracy"]["6"]
+
+        others = sorted(at(one, "train") for one in adaptive)
+        told = f"{at('sgdf', 'train'):.1f} of {others[0]:.1f} to {others[-1]:.1f}"
+        assert told in WORDS
+        assert f"{at('sgdf', 'test'):.1f} %" in WORDS
+        gains = {
+            one: course["test accuracy"]["8"] - course["test accuracy"]["6"]
+            for one, course in courses.items()
+        }
+        assert max(gains, key=gains.get) == "sgdf"
+        assert min(courses, key=lambda one: courses[one]["test accuracy"]["8"]) == "sgd"
+
+
 def test_the_first_epochs_are_told_as_they_were_kept():
     for setting in settings_of("cifar-begin"):
         course = setting["means by epoch"]

@@ -214,7 +214,9 @@ def _settings(texts: list[str] | None) -> list[str] | None:
 def _data(folder: str | None) -> str | None:
     """Let this process and its workers find the data sets there."""
     if _folder(folder):
-        os.environ["SGDF_DATA"] = str(folder)
+        from .bench.data.archive import DATA_VARIABLE
+
+        os.environ[DATA_VARIABLE] = str(folder)
     return folder
 
 
