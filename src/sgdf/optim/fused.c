@@ -263,7 +263,11 @@ enum { WORTH_THREADS = 32768, LARGEST_SHARE = 131072 };
 
 /* The threads take equal shares of the elements, wherever tensors begin and end, and
    another one when they are done: one that wakes up late or loses its core for a while
-   delays the rest by no more than a share. */
+   delays the rest by no more than a share.
+
+   From the last tensor to the first: the backward pass was at the first ones just now, and
+   where the cores share no cache, what one has just written reaches the other more slowly
+   than anything from memory. When their turn comes, it is in memory. */
 static void share_out(typeof(step_part) *part, const Tensor *tensors, int64_t count,
                       const Scalars *scalars, const Options *options, int threads)
 {
@@ -273,7 +277,7 @@ static void share_out(typeof(step_part) *part, const Tensor *tensors, int64_t co
     const int64_t even = total / (4 * threads) + 1;
     const int64_t share = even < LARGEST_SHARE ? even : LARGEST_SHARE;
 #pragma omp parallel num_threads(threads) if (total > WORTH_THREADS)
-    for (int64_t i = 0, offset = 0;;) {
+    for (int64_t i = count - 1, offset = 0;;) {
         int64_t first;
 #pragma omp atomic capture
         {
@@ -284,7 +288,7 @@ static void share_out(typeof(step_part) *part, const Tensor *tensors, int64_t co
             break;
         const int64_t last = first + share < total ? first + share : total;
         while (offset + tensors[i].size <= first)
-            offset += tensors[i++].size;
+            offset += tensors[i--].size;
         for (;;) { /* from the tensor that holds the first element to that of the last */
             const int64_t start = first > offset ? first - offset : 0;
             const int64_t rest = last - offset;
@@ -292,7 +296,7 @@ static void share_out(typeof(step_part) *part, const Tensor *tensors, int64_t co
             part(&tensors[i], start, stop - start, scalars, options);
             if (stop == rest)
                 break;
-            offset += tensors[i++].size;
+            offset += tensors[i--].size;
         }
     }
 }
