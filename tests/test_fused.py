@@ -398,9 +398,57 @@ def reshape_parameter(param, _):
     param.grad = torch.ones(2, 8)
 
 
+def swap_parameter(param, state):
+    """As ``module.to`` does if asked to: the object stays, and all within it is another's."""
+    grad, param.grad = param.grad, None
+    torch.utils.swap_tensors(param, torch.nn.Parameter(torch.ones(4, 4)))
+    param.grad = grad
+
+
+def forget_state(_, state):
+    state.clear()
+
+
+def forget_mean(_, state):
+    del state["exp_avg"]
+
+
+def add_to_state(_, state):
+    state["note"] = torch.ones(2)
+
+
+def tag_gradient(param, _):
+    param.grad = param.grad.as_subclass(Tagged)
+
+
+def turn_gradient(param, _):
+    param.grad = param.grad.t()
+
+
+def take_gradient_from_nowhere(param, _):
+    param.grad = torch._efficientzerotensor(4, 4)
+
+
+def negate_gradient_lazily(param, _):
+    param.grad = torch._neg_view(param.grad)
+
+
+def take_gradient_away(param, _):
+    param.grad = None
+
+
 @pytest.mark.parametrize(
     "change",
     [
+        swap_parameter,
+        forget_state,
+        forget_mean,
+        add_to_state,
+        tag_gradient,
+        turn_gradient,
+        take_gradient_from_nowhere,
+        negate_gradient_lazily,
+        take_gradient_away,
         move_parameter,
         move_mean,
         move_variance,
@@ -461,7 +509,7 @@ def test_modes_that_watch_the_kernels_are_given_way_to():
 
 def test_without_torchs_guards_foreach_serves(monkeypatch):
     """They are private to torch, and may go in another version."""
-    monkeypatch.setattr(fused, "_tensor_guards", lambda: None)
+    monkeypatch.setattr(fused._Internals, "find", lambda: None)
     fused._library.cache_clear()
     try:
         assert "does not have the guards" in fused.fault()
@@ -514,6 +562,80 @@ def test_parameters_may_change_groups_and_groups_may_go():
     optimizer.step()
     assert (second == -0.25).all()
     assert (first == 0.25).all()
+
+
+def test_a_group_that_cannot_step_keeps_the_others_from_it():
+    """In the second step too, when the tables are there."""
+    first, second = filled((2,), (3,))
+    optimizer = sgdf.SGDF([{"params": [first]}, {"params": [second]}], lr=0.5)
+    optimizer.step()
+    second.grad = second.grad.to_sparse()
+    before = copy.deepcopy((first, optimizer.state[first]))
+    with pytest.raises(RuntimeError, match="sparse"):
+        optimizer.step()
+    assert_equal((first, optimizer.state[first]), before)
+
+
+def test_groups_may_share_a_step_count():
+    """Each then counts the steps of both, in turn."""
+    outcomes = []
+    for path in ({"fused": True}, {"foreach": True}):
+        params = filled((2,), (3,))
+        optimizer = sgdf.SGDF([{"params": [param]} for param in params], lr=0.5, **path)
+        optimizer.step()
+        first, second = optimizer.state.values()
+        second["step"] = first["step"]
+        for _ in range(3):
+            for param in params:
+                param.grad = torch.rand(param.shape, generator=torch.Generator().manual_seed(0))
+            optimizer.step()
+        outcomes.append((params, first, second))
+    torch.testing.assert_close(*outcomes, rtol=1e-6, atol=1e-6)
+    assert first["step"].item() == 7.0
+
+
+def test_gradients_may_come_and_go():
+    outcomes = []
+    for path in ({"fused": True}, {"foreach": True}):
+        params = filled((2,), (3,), (4,))
+        optimizer = sgdf.SGDF(params, lr=0.5, **path)
+        for absent in ((), (1,), (1,), (), (0, 1), (0, 1, 2), (2,)):
+            for index, param in enumerate(params):
+                param.grad = None if index in absent else torch.ones_like(param)
+            optimizer.step()
+        outcomes.append((params, list(optimizer.state.values())))
+    torch.testing.assert_close(*outcomes, rtol=1e-6, atol=1e-6)
+    assert [state["step"].item() for state in outcomes[0][1]] == [5.0, 3.0, 5.0]
+
+
+@pytest.mark.parametrize("option", [{"foreach": True, "fused": None}, {"fused": False}])
+def test_another_path_may_be_asked_for_between_steps(monkeypatch, option):
+    optimizer = sgdf.SGDF(filled((2,)), lr=0.5)
+    optimizer.step()
+    monkeypatch.delattr(fused.Table, "step")
+    optimizer.param_groups[0].update(option)
+    optimizer.step()
+
+
+def test_a_recording_of_cuda_graphs_is_noticed_between_steps(monkeypatch):
+    optimizer = sgdf.SGDF(filled((2,)))
+    optimizer.step()
+    monkeypatch.setattr("sgdf.optim.base._is_capturing", lambda: True)
+    with pytest.raises(RuntimeError, match="CUDA graph capture"):
+        optimizer.step()
+
+
+@each_filter
+def test_a_usual_training_takes_the_short_way(monkeypatch, case):
+    """It is taken for its speed alone: nothing else would tell if it no longer were."""
+    params = filled((2, 3), (4,))
+    optimizer = case.make([{"params": [param]} for param in params])
+    optimizer.step()
+    monkeypatch.setattr(optimizer, "_step_group", None)
+    for param in params:
+        param.grad = torch.ones_like(param)
+    assert optimizer.step(lambda: 0.25) == 0.25
+    assert [state["step"].item() for state in optimizer.state.values()] == [2.0, 2.0]
 
 
 def test_pickled_optimizer_goes_on():
@@ -695,11 +817,12 @@ def test_nan_of_any_bits_stays_one_in_a_half(dtype):
 
 
 def test_reading_and_writing_alone_changes_nothing():
-    params = [with_memory_of_its_own(), torch.nn.Parameter(torch.ones(50_000))]
+    params = [torch.randn(4, 3), torch.ones(50_000)]
     grads = [torch.ones_like(p) for p in params]
-    buffers = [[torch.randn_like(p) for p in params] for _ in range(2)]
-    steps = [torch.zeros(()) for _ in params]
-    tensors = [params, grads, *buffers, steps]
+    state = {p: {"step": torch.zeros(()), "a": torch.randn_like(p), "b": p.clone()} for p in params}
+    tensors = [params, grads, [list(own.values()) for own in state.values()]]
     before = copy.deepcopy(tensors)
-    fused.Table.of(params, grads, buffers, steps).touch()
+    fused.Table.of(params, grads, state, ["step", "a", "b"]).touch()
     assert_equal(tensors, before)
+    with pytest.raises(ValueError, match="two buffers"):
+        fused.Table.of(params, grads, state, ["step", "a"]).touch()

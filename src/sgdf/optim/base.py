@@ -27,6 +27,9 @@ from . import state as storage
 
 Group = dict[str, Any]
 
+# Asked once: a torch without CUDA takes 20 µs to say whether any is available.
+_HAS_CUDA = torch.backends.cuda.is_built()  # type: ignore[no-untyped-call]  # torch's
+
 
 class BaseOptimizer(Optimizer):
     """An optimizer that moves each parameter by ``-lr`` times a direction."""
@@ -171,13 +174,41 @@ class BaseOptimizer(Optimizer):
                 loss = closure()
 
         if not torch.compiler.is_compiling():
-            for table in self._tables.values():
-                table.prefetch()
+            if self._repeat():
+                return loss
             self._check_step()
         for index, group in enumerate(self.param_groups):
             for kind in self._kinds_in(group):
                 self._step_group(index, group, kind)
         return loss
+
+    def _repeat(self) -> bool:
+        """Take a native step on the tensors of the last one, or change nothing and return False.
+
+        It comes to what the rest of ``step`` would. But that asks hundreds of tensors one
+        question after another, and after a backward pass none is in the caches: for
+        ResNet-18 it takes 0.2 ms longer, of 6.
+        """
+        if _is_capturing():
+            return False
+        for table in self._tables.values():
+            table.prefetch()
+        ready = []
+        for index, group in enumerate(self.param_groups):
+            kind, *others = self._kinds_in(group)
+            known = self._tables.get((index, kind))
+            params = group["params"]
+            if (
+                others
+                or known is None
+                or not self._may_fuse(group, kind, params)
+                or not known.refill(params, self.state)
+            ):
+                return False
+            ready.append((kind, group, known))
+        for kind, group, known in ready:
+            self._step_fused(kind, group, known)
+        return True
 
     def _step_group(self, index: int, group: Group, kind: str) -> None:
         """Update the parameters of one group and kind on the path that is theirs."""
@@ -188,9 +219,9 @@ class BaseOptimizer(Optimizer):
         self._init_group(group, kind, params, grads, steps, *buffers)
         if not params:
             return
-        columns = params, grads, steps, buffers
-        if self._may_fuse(group, kind, params) and self._fuse(index, group, kind, *columns):
+        if self._may_fuse(group, kind, params) and self._fuse(index, group, kind, params, grads):
             return
+        columns = params, grads, steps, buffers
         with torch.set_grad_enabled(self.defaults["differentiable"]):
             if _uses_foreach(group, params):
                 self._step_foreach(kind, group, *columns)
@@ -199,10 +230,7 @@ class BaseOptimizer(Optimizer):
 
     def _check_step(self) -> None:
         """Raise whatever would stop a step half-way, before anything is changed."""
-        # Asked in this order: for a torch without CUDA the second question takes 20 µs.
-        built = torch.backends.cuda.is_built()  # type: ignore[no-untyped-call]  # torch's
-        has_cuda = built and torch.cuda.is_available()
-        capturing = has_cuda and torch.cuda.is_current_stream_capturing()
+        capturing = _is_capturing()
         for group in self.param_groups:
             if capturing and not group["capturable"]:
                 raise RuntimeError(
@@ -267,32 +295,21 @@ class BaseOptimizer(Optimizer):
         )
 
     def _fuse(
-        self,
-        index: int,
-        group: Group,
-        kind: str,
-        params: list[Tensor],
-        grads: list[Tensor],
-        steps: list[Tensor],
-        buffers: list[list[Tensor]],
+        self, index: int, group: Group, kind: str, params: list[Tensor], grads: list[Tensor]
     ) -> bool:
         """Update these parameters natively, or change nothing and return False."""
         if fused.fault():
             return False
         table = self._tables.get((index, kind))
         copies: list[Tensor] = []  # which must outlive the call
-        if table is None or not table.refill(params, grads, buffers, steps):
+        if table is None or not table.refill(params, self.state):
             self._tables.pop((index, kind), None)
             with torch.no_grad():
                 copies = fused.aligned(params, grads)
-            table = fused.Table.of(params, copies, buffers, steps)
+            table = fused.Table.of(params, copies, self.state, ("step", *self._kinds[kind]))
             if table is None:
                 return False
             self._tables[index, kind] = table
-        # Let go of here: after the call, which sweeps the caches, it would take as long as
-        # all the checks to touch each of hundreds of tensors once more.
-        for column in (params, grads, steps, *buffers):
-            column.clear()
         self._step_fused(kind, group, table)
         return True
 
@@ -415,6 +432,11 @@ class BaseOptimizer(Optimizer):
         if fault := fused.fault():
             instead = "the loop" if group["foreach"] is False else "foreach"
             warnings.warn(f"no fused step ({fault}); using {instead}", stacklevel=3)
+
+
+def _is_capturing() -> bool:
+    """Return whether a CUDA graph is being recorded."""
+    return _HAS_CUDA and torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
 
 
 def check_dense(optimizer: Optimizer, grads: list[Tensor]) -> None:

@@ -28,9 +28,9 @@ enum { FLOAT32, FLOAT64, BFLOAT16, FLOAT16 };
 enum { SGDF, SIGN, ADAM, MOMENTUM };
 
 typedef struct {
-    /* Addresses: of the step count in float32, and of tensors of one size. Not every kind
+    /* Addresses: of tensors of one size, and of the step count in float32. Not every kind
        has all three buffers. */
-    uint64_t step, param, exp_avg, exp_var, exp_avg_sq, grad;
+    uint64_t param, step, exp_avg, exp_var, exp_avg_sq, grad;
     int64_t size;                  /* in elements */
     int64_t param_type, grad_type; /* a gradient has its parameter's type or the state's */
     int64_t scalars;               /* which of the distinct steps this tensor is at */
@@ -313,28 +313,30 @@ static int by_start(const void *left, const void *right)
 
 /* Enter the gradients of a step.
 
-   addresses: of all step and param tensors, of the buffers that there are, columns in all,
-   and of the grad tensors, in the order of Tensor.
+   objects: tensors as Python has them, first all parameters, then the state of one after
+   the other (step count and the buffers that there are, columns in all), then all gradients.
+   address_of: torch's function from such an object to where its elements lie.
    owned: the memory of all but the gradients, sorted. grads: room for one span per tensor.
 
-   Return how many distinct step counts there are, and which. Return 0 if a tensor has
-   moved since the table was made, or if a gradient lies in memory that a step writes to
-   or, as torch's zero gradients do, nowhere. */
-int64_t sgdf_enter(Tensor *tensors, int64_t count, const uint64_t *addresses, int64_t columns,
-                   const Span *owned, int64_t owned_count, Span *grads, double *counts)
+   Return 0 if a tensor has moved since the table was made, or if a gradient lies in memory
+   that a step writes to or, as torch's zero gradients do, nowhere. */
+int sgdf_enter(Tensor *tensors, int64_t count, void *const *objects, int64_t columns,
+               void *(*address_of)(void *), const Span *owned, int64_t owned_count, Span *grads)
 {
+    void *const *state = objects + count, *const *new_grads = state + columns * count;
     int64_t used = 0;
     for (int64_t i = 0; i < count; i++) {
         Tensor *t = &tensors[i];
-        const uint64_t *known = &t->step, grad = addresses[columns * count + i];
-        for (int64_t column = 0; column < columns; column++)
-            if (known[column] != addresses[column * count + i])
-                return 0;
-        if (t->size > 0 && grad == 0)
+        if (t->param != (uint64_t)address_of(objects[i]))
             return 0;
-        t->grad = grad;
+        for (int64_t column = 0; column < columns; column++)
+            if ((&t->step)[column] != (uint64_t)address_of(state[columns * i + column]))
+                return 0;
+        t->grad = (uint64_t)address_of(new_grads[i]);
+        if (t->size > 0 && t->grad == 0)
+            return 0;
         if (t->size > 0)
-            grads[used++] = (Span){grad, grad + t->size * item_sizes[t->grad_type]};
+            grads[used++] = (Span){t->grad, t->grad + t->size * item_sizes[t->grad_type]};
     }
     qsort(grads, used, sizeof *grads, by_start);
     for (int64_t i = 0, j = 0; i < used; i++) {
@@ -343,7 +345,12 @@ int64_t sgdf_enter(Tensor *tensors, int64_t count, const uint64_t *addresses, in
         if (j < owned_count && owned[j].start < grads[i].end)
             return 0;
     }
+    return 1;
+}
 
+/* Return how many distinct step counts there are, and which. */
+int64_t sgdf_counts(Tensor *tensors, int64_t count, double *counts)
+{
     int64_t distinct = 0;
     for (int64_t i = 0; i < count; i++) {
         const double step = *(const float *)tensors[i].step;

@@ -10,9 +10,9 @@ from __future__ import annotations
 import ctypes
 import functools
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, pairwise, repeat
-from operator import contains, is_
+from operator import contains, is_, itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,6 +23,8 @@ from torch.optim.optimizer import _foreach_supported_types
 
 from . import native
 from .state import buffer_dtype
+
+State = Mapping[Tensor, Mapping[str, Tensor]]
 
 # The numbers that fused.c knows them by.
 KINDS = {"sgdf": 0, "sign": 1, "adam": 2, "momentum": 3}
@@ -41,29 +43,43 @@ PLAIN_TYPES = frozenset(_foreach_supported_types)
 _STATE_DTYPES = {dtype: buffer_dtype(torch.empty(0, dtype=dtype)) for dtype in _CODES}
 
 
-def _tensor_guards() -> Any:
-    """Return torch's check of many tensors at once, or None: it is not a public interface."""
-    try:
-        from torch._C._dynamo.guards import TensorGuards
-    except ImportError:
-        return None
-    return TensorGuards
+class _Internals(NamedTuple):
+    """What torch has for its own compiled code and, though no public interface, also for us."""
+
+    guards: Any
+    """Looks at many tensors in one call: is each still of its type, dtype, device, shape and
+    strides, and neither more nor less conjugated or negated than it was?"""
+    address_of: int
+    """Where the C function lies that finds the memory of a Python tensor."""
+
+    @classmethod
+    def find(cls) -> _Internals | None:
+        try:
+            from torch._C._dynamo import guards
+
+            return cls(guards.TensorGuards, guards._torchinductor_pyobject_tensor_data_ptr)  # type: ignore[attr-defined]  # not in its stubs
+        except (ImportError, AttributeError):
+            return None
 
 
 @functools.cache
 def _library() -> ctypes.CDLL | OSError:
-    if _tensor_guards() is None:
+    if _Internals.find() is None:
         return OSError(f"torch {torch.__version__} does not have the guards that it needs")
     try:
         library = native.load(Path(__file__).with_name("fused.c"))
     except OSError as error:
         return error
     pointer, count, threads = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int
-    rows, columns = (pointer, count), (pointer, count)
-    library.sgdf_enter.argtypes = (*rows, *columns, pointer, count, pointer, pointer)
-    library.sgdf_enter.restype = count
-    library.sgdf_step.argtypes = (pointer, count, pointer, pointer, threads)
-    library.sgdf_touch.argtypes = (pointer, count, threads)
+    table = pointer, count
+    arguments = *table, pointer, count, pointer, pointer, count, pointer
+    # It looks at Python's objects, so it must have Python's lock.
+    enter = ctypes.PYFUNCTYPE(ctypes.c_int, *arguments)(("sgdf_enter", library))
+    setattr(library, "sgdf_enter", enter)  # noqa: B010 (types know nothing of such attributes)
+    library.sgdf_counts.argtypes = (*table, pointer)
+    library.sgdf_counts.restype = count
+    library.sgdf_step.argtypes = (*table, pointer, pointer, threads)
+    library.sgdf_touch.argtypes = (*table, threads)
     library.sgdf_prefetch.argtypes = (pointer, count)
     return library
 
@@ -72,10 +88,6 @@ def fault() -> str | None:
     """Return why there is no native step here, if there is none; the first call builds it."""
     library = _library()
     return str(library) if isinstance(library, OSError) else None
-
-
-def _function(name: str) -> Any:
-    return getattr(_library(), name)
 
 
 def is_supported(param: Tensor) -> bool:
@@ -121,6 +133,10 @@ def _spans(tensors: Iterable[Tensor]) -> list[tuple[int, int]]:
     return sorted((t.data_ptr(), t.data_ptr() + t.nbytes) for t in tensors if t.numel())
 
 
+def _address(numbers: array[Any]) -> int:
+    return numbers.buffer_info()[0]
+
+
 def _records(tensor: Tensor) -> Iterator[int]:
     """Yield the cache lines in which Python and torch keep book of a tensor."""
     storage = tensor.untyped_storage()
@@ -136,42 +152,58 @@ class Table:
     """
 
     def __init__(
-        self, owned: Sequence[list[Tensor]], grads: list[Tensor], rows: array[int]
+        self,
+        params: list[Tensor],
+        grads: list[Tensor],
+        names: Sequence[str],
+        state: Sequence[list[Tensor]],
+        rows: array[int],
     ) -> None:
-        self.params = list(owned[1])
-        self.size = len(self.params)
-        self.counts: list[float] = []
-        """The distinct numbers of steps that the tensors have seen."""
-        self._owned = list(chain(*owned))
-        # The compiler's guards look at all tensors in one call: is each still of its type,
-        # dtype, device, shape and strides, and neither more nor less conjugated or negated?
-        self._guards = _tensor_guards()(
+        self.params = list(params)
+        self.size = len(params)
+        self._state_of = itemgetter(*names)
+        self._owned = [*params, *chain.from_iterable(zip(*state, strict=True))]
+        internals = _Internals.find()
+        assert internals is not None  # or there were no library
+        self._guards = internals.guards(
             *self._owned, *grads, dynamic_dims_sizes=None, dynamic_dims_strides=None
         )
         self._rows = rows
+        self._objects = array("Q", map(id, chain(self._owned, grads)))
         self._spans = array("Q", chain.from_iterable(_spans(self._owned)))
-        self._records = array("Q", chain.from_iterable(map(_records, self._owned)))
         self._grad_spans = array("Q", bytes(16 * self.size))
         self._counts = array("d", bytes(8 * self.size))
+        self._records = array("Q", chain.from_iterable(map(_records, self._owned)))
+        # What the calls are told. No array changes its size, so none will move.
+        self._library: Any = _library()
+        self._table = _address(rows), self.size
+        self._entering = (
+            *(*self._table, _address(self._objects), len(names), internals.address_of),
+            *(_address(self._spans), len(self._spans) // 2, _address(self._grad_spans)),
+        )
 
     @classmethod
     def of(
-        cls,
-        params: list[Tensor],
-        grads: list[Tensor],
-        buffers: Sequence[list[Tensor]],
-        steps: list[Tensor],
+        cls, params: list[Tensor], grads: list[Tensor], state: State, names: Sequence[str]
     ) -> Table | None:
-        """Return the table of these tensors, or None if fused.c must not touch them."""
+        """Return the table of these tensors, or None if fused.c must not touch them.
+
+        Args:
+            params: parameters.
+            grads: their gradients.
+            state: holds, for each parameter, a dict.
+            names: what to take from it: the step count, then the buffers.
+        """
+        steps, *buffers = ([state[param][name] for param in params] for name in names)
         columns = params, grads, *buffers
         shapes = [param.shape for param in params]
         own, given, *others = (_Form.of(column) for column in columns)
-        state = own._replace(dtypes=[_STATE_DTYPES.get(dtype) for dtype in own.dtypes])
+        kept = own._replace(dtypes=[_STATE_DTYPES.get(dtype) for dtype in own.dtypes])
         if not (
-            None not in state.dtypes
-            and all(other == state for other in others)
+            None not in kept.dtypes
+            and all(other == kept for other in others)
             and given._replace(dtypes=own.dtypes) == own
-            and all(map(contains, zip(own.dtypes, state.dtypes, strict=True), given.dtypes))
+            and all(map(contains, zip(own.dtypes, kept.dtypes, strict=True), given.dtypes))
             and all([tensor.shape for tensor in column] == shapes for column in columns)
             and all(step.dtype is torch.float32 and step.numel() == 1 for step in steps)
             and all(map(_are_plain, (steps, *columns)))
@@ -182,24 +214,25 @@ class Table:
             )
         ):
             return None
-        owned = steps, params, *buffers
-        addresses = (map(Tensor.data_ptr, column) for column in owned)
+        addresses = (map(Tensor.data_ptr, column) for column in (params, steps, *buffers))
         unused = (repeat(0) for _ in range(_BUFFERS - len(buffers)))
+        grad_addresses = map(Tensor.data_ptr, grads)
         sizes = (param.numel() * (2 if param.is_complex() else 1) for param in params)
         codes = (map(_CODES.__getitem__, form.dtypes) for form in (own, given))
-        rows = zip(*addresses, *unused, repeat(0), sizes, *codes, repeat(0))
-        table = cls(owned, grads, array("Q", chain.from_iterable(rows)))
+        rows = zip(*addresses, *unused, grad_addresses, sizes, *codes, repeat(0))
+        table = cls(params, grads, names, (steps, *buffers), array("Q", chain.from_iterable(rows)))
         return table if table._enter(grads) else None
 
-    def refill(
-        self,
-        params: list[Tensor],
-        grads: list[Tensor],
-        buffers: Sequence[list[Tensor]],
-        steps: list[Tensor],
-    ) -> bool:
-        """Enter the gradients of another step, or return False if more than they is new."""
-        owned = list(chain(steps, params, *buffers))
+    def refill(self, params: list[Tensor], state: State) -> bool:
+        """Enter the gradients that these now have, or return False if more than they is new."""
+        grads = [grad for param in params if (grad := param.grad) is not None]
+        if len(grads) < len(params):
+            params = [param for param in params if param.grad is not None]
+        try:
+            kept = map(self._state_of, map(state.__getitem__, params))
+            owned = [*params, *chain.from_iterable(kept)]
+        except KeyError:
+            return False
         return (
             len(owned) == len(self._owned)
             and all(map(is_, owned, self._owned))
@@ -212,47 +245,41 @@ class Table:
         """Have the CPU fetch what ``refill`` will look at, all at once.
 
         Whatever ran last has left none of it in the caches, and to wait for one tensor after
-        the other takes 0.4 ms of 6.5 for the 364 of DenseNet-121. A mere hint: should a
-        record have moved, nothing is read in its place.
+        the other takes longer. A mere hint: should a record have moved, nothing is read in its
+        place.
         """
-        _function("sgdf_prefetch")(self._records.buffer_info()[0], len(self._records))
+        self._library.sgdf_prefetch(_address(self._records), len(self._records))
 
     def _enter(self, grads: list[Tensor]) -> bool:
         """Enter the gradients, unless tensors have moved or gradients lie in their memory."""
-        addresses = array("Q", map(Tensor.data_ptr, chain(self._owned, grads)))
-        distinct = self._call(
-            "sgdf_enter",
-            addresses,
-            len(self._owned) // self.size,
-            self._spans,
-            len(self._spans) // 2,
-            self._grad_spans,
-            self._counts,
-        )
-        self.counts = self._counts[:distinct].tolist()
-        return distinct > 0
+        self._objects[len(self._owned) :] = array("Q", map(id, grads))
+        return bool(self._library.sgdf_enter(*self._entering))
+
+    def counts(self) -> list[float]:
+        """Return the distinct numbers of steps that the tensors have seen."""
+        distinct = self._library.sgdf_counts(*self._table, _address(self._counts))
+        return self._counts[:distinct].tolist()
 
     def step(self, scalars: Iterable[Sequence[Any]], options: Sequence[float]) -> None:
-        """Take the step, with the scalars that belong to each of ``counts``."""
+        """Take the step, with the scalars that belong to each of ``counts()``."""
         # Autograd must know of what it does not see. Told now: the call below leaves the
         # caches without anything of Python's.
         increment_version(self.params)
         numbers = array("d", map(float, chain.from_iterable(scalars)))
-        self._call("sgdf_step", numbers, array("d", options), torch.get_num_threads())
+        constants = array("d", options)
+        self._library.sgdf_step(
+            *self._table, _address(numbers), _address(constants), torch.get_num_threads()
+        )
 
     def touch(self) -> None:
-        """Read and write what a step on float32 does, and leave finite numbers as they are.
+        """Read and write what a step of SGDF does in float32, and leave finite numbers as they are.
 
         This takes the time that no step can undercut.
         """
-        if any(param.dtype != torch.float32 for param in self.params):
-            raise ValueError("touch is for float32 parameters")
-        self._call("sgdf_touch", torch.get_num_threads())
-
-    def _call(self, function: str, *arguments: array[Any] | int) -> int:
-        addresses = (a if isinstance(a, int) else a.buffer_info()[0] for a in arguments)
-        result: int = _function(function)(self._rows.buffer_info()[0], self.size, *addresses)
-        return result
+        buffers = len(self._owned) // self.size - 2
+        if buffers != 2 or any(param.dtype != torch.float32 for param in self.params):
+            raise ValueError("touch is for float32 parameters with two buffers")
+        self._library.sgdf_touch(*self._table, torch.get_num_threads())
 
 
 def aligned(params: list[Tensor], grads: list[Tensor]) -> list[Tensor]:
@@ -310,6 +337,6 @@ def step(
         shrink, decay = 1.0 - lr * weight_decay, 0.0
     sign = -1.0 if maximize else 1.0
     table.step(
-        [scalars(count + 1.0) for count in table.counts],
+        [scalars(count + 1.0) for count in table.counts()],
         (KINDS[kind], lr, shrink, sign, decay, *betas, *weights, eps),
     )
