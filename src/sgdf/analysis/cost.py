@@ -167,6 +167,7 @@ class _ReadWrite(SGDF):
     """SGDF without its arithmetic: every check and address is there, and nearly every byte."""
 
     def _step_fused(self, kind: str, group: dict[str, Any], table: fused.Table) -> None:
+        table.counts()
         table.touch()
 
 

@@ -267,7 +267,8 @@ enum { WORTH_THREADS = 32768, LARGEST_SHARE = 131072 };
 
    From the last tensor to the first: the backward pass was at the first ones just now, and
    where the cores share no cache, what one has just written reaches the other more slowly
-   than anything from memory. When their turn comes, it is in memory. */
+   than anything from memory. By the time of their turn, a large network's other tensors have
+   driven it there. */
 static void share_out(typeof(step_part) *part, const Tensor *tensors, int64_t count,
                       const Scalars *scalars, const Options *options, int threads)
 {
@@ -319,7 +320,7 @@ static int by_start(const void *left, const void *right)
    owned: the memory of all but the gradients, sorted. grads: room for one span per tensor.
 
    Return 0 if a tensor has moved since the table was made, or if a gradient lies in memory
-   that a step writes to or, as torch's zero gradients do, nowhere. */
+   that a step writes to or, as torch's zero tensors do, nowhere. */
 int sgdf_enter(Tensor *tensors, int64_t count, void *const *objects, int64_t columns,
                void *(*address_of)(void *), const Span *owned, int64_t owned_count, Span *grads)
 {

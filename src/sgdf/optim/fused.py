@@ -46,11 +46,12 @@ _STATE_DTYPES = {dtype: buffer_dtype(torch.empty(0, dtype=dtype)) for dtype in _
 class _Internals(NamedTuple):
     """What torch has for its own compiled code and, though no public interface, also for us."""
 
-    guards: Any
-    """Looks at many tensors in one call: is each still of its type, dtype, device, shape and
-    strides, and neither more nor less conjugated or negated than it was?"""
+    make_guards: Any
+    """Makes what looks at many tensors in one call: is each still of its type, dtype, device,
+    shape and strides, and neither more nor less conjugated or negated than it was?"""
     address_of: int
-    """Where the C function lies that finds the memory of a Python tensor."""
+    """Where the C function lies that finds the memory of a Python tensor. It throws, through C
+    that cannot catch, unless that is a tensor with memory: see to that first."""
 
     @classmethod
     def find(cls) -> _Internals | None:
@@ -65,7 +66,7 @@ class _Internals(NamedTuple):
 @functools.cache
 def _library() -> ctypes.CDLL | OSError:
     if _Internals.find() is None:
-        return OSError(f"torch {torch.__version__} does not have the guards that it needs")
+        return OSError(f"torch {torch.__version__} lacks the guards or addresses that it needs")
     try:
         library = native.load(Path(__file__).with_name("fused.c"))
     except OSError as error:
@@ -133,6 +134,11 @@ def _spans(tensors: Iterable[Tensor]) -> list[tuple[int, int]]:
     return sorted((t.data_ptr(), t.data_ptr() + t.nbytes) for t in tensors if t.numel())
 
 
+def _lie_apart(spans: list[tuple[int, int]]) -> bool:
+    """Return whether these do not overlap, and none lies, as torch's zero tensors do, nowhere."""
+    return all(start >= end for (_, end), (start, _) in pairwise([(0, 1), *spans]))
+
+
 def _address(numbers: array[Any]) -> int:
     return numbers.buffer_info()[0]
 
@@ -156,29 +162,30 @@ class Table:
         params: list[Tensor],
         grads: list[Tensor],
         names: Sequence[str],
-        state: Sequence[list[Tensor]],
+        columns: Sequence[list[Tensor]],
         rows: array[int],
     ) -> None:
         self.params = list(params)
-        self.size = len(params)
+        self._buffers = len(names) - 1
         self._state_of = itemgetter(*names)
-        self._owned = [*params, *chain.from_iterable(zip(*state, strict=True))]
+        self._owned = [*params, *chain.from_iterable(zip(*columns, strict=True))]
         internals = _Internals.find()
         assert internals is not None  # or there were no library
-        self._guards = internals.guards(
+        self._guards = internals.make_guards(
             *self._owned, *grads, dynamic_dims_sizes=None, dynamic_dims_strides=None
         )
         self._rows = rows
         self._objects = array("Q", map(id, chain(self._owned, grads)))
+        self._new_grads = memoryview(self._objects)[len(self._owned) :]
         self._spans = array("Q", chain.from_iterable(_spans(self._owned)))
-        self._grad_spans = array("Q", bytes(16 * self.size))
-        self._counts = array("d", bytes(8 * self.size))
+        self._grad_spans = array("Q", bytes(16 * len(params)))
+        self._counts = array("d", bytes(8 * len(params)))
         self._records = array("Q", chain.from_iterable(map(_records, self._owned)))
         # What the calls are told. No array changes its size, so none will move.
         self._library: Any = _library()
-        self._table = _address(rows), self.size
+        self._place = _address(rows), len(params)
         self._entering = (
-            *(*self._table, _address(self._objects), len(names), internals.address_of),
+            *(*self._place, _address(self._objects), len(names), internals.address_of),
             *(_address(self._spans), len(self._spans) // 2, _address(self._grad_spans)),
         )
 
@@ -198,24 +205,22 @@ class Table:
         columns = params, grads, *buffers
         shapes = [param.shape for param in params]
         own, given, *others = (_Form.of(column) for column in columns)
-        kept = own._replace(dtypes=[_STATE_DTYPES.get(dtype) for dtype in own.dtypes])
+        wanted = own._replace(dtypes=[_STATE_DTYPES.get(dtype) for dtype in own.dtypes])
         if not (
-            None not in kept.dtypes
-            and all(other == kept for other in others)
+            None not in wanted.dtypes
+            and all(other == wanted for other in others)
             and given._replace(dtypes=own.dtypes) == own
-            and all(map(contains, zip(own.dtypes, kept.dtypes, strict=True), given.dtypes))
+            and all(map(contains, zip(own.dtypes, wanted.dtypes, strict=True), given.dtypes))
             and all([tensor.shape for tensor in column] == shapes for column in columns)
             and all(step.dtype is torch.float32 and step.numel() == 1 for step in steps)
             and all(map(_are_plain, (steps, *columns)))
             and all(param.is_contiguous() or _is_dense(param) for param in params)
-            and all(
-                end <= start
-                for (_, end), (start, _) in pairwise(_spans(chain(steps, params, *buffers)))
-            )
+            and _lie_apart(_spans(chain(steps, params, *buffers)))
         ):
             return None
         addresses = (map(Tensor.data_ptr, column) for column in (params, steps, *buffers))
         unused = (repeat(0) for _ in range(_BUFFERS - len(buffers)))
+        # To be entered once more, but a tensor without memory must meet Python's function first.
         grad_addresses = map(Tensor.data_ptr, grads)
         sizes = (param.numel() * (2 if param.is_complex() else 1) for param in params)
         codes = (map(_CODES.__getitem__, form.dtypes) for form in (own, given))
@@ -224,12 +229,16 @@ class Table:
         return table if table._enter(grads) else None
 
     def refill(self, params: list[Tensor], state: State) -> bool:
-        """Enter the gradients that these now have, or return False if more than they is new."""
+        """Enter the gradients that these now have, or return False if more than they is new.
+
+        They are not held: a thread that lets go of them while the step is taken spoils it.
+        """
         grads = [grad for param in params if (grad := param.grad) is not None]
         if len(grads) < len(params):
             params = [param for param in params if param.grad is not None]
         try:
-            kept = map(self._state_of, map(state.__getitem__, params))
+            # Not by [], which would make an entry for a parameter that has none.
+            kept = map(self._state_of, map(state.get, params, repeat({})))
             owned = [*params, *chain.from_iterable(kept)]
         except KeyError:
             return False
@@ -252,12 +261,12 @@ class Table:
 
     def _enter(self, grads: list[Tensor]) -> bool:
         """Enter the gradients, unless tensors have moved or gradients lie in their memory."""
-        self._objects[len(self._owned) :] = array("Q", map(id, grads))
+        self._new_grads[:] = array("Q", map(id, grads))
         return bool(self._library.sgdf_enter(*self._entering))
 
     def counts(self) -> list[float]:
         """Return the distinct numbers of steps that the tensors have seen."""
-        distinct = self._library.sgdf_counts(*self._table, _address(self._counts))
+        distinct = self._library.sgdf_counts(*self._place, _address(self._counts))
         return self._counts[:distinct].tolist()
 
     def step(self, scalars: Iterable[Sequence[Any]], options: Sequence[float]) -> None:
@@ -268,7 +277,7 @@ class Table:
         numbers = array("d", map(float, chain.from_iterable(scalars)))
         constants = array("d", options)
         self._library.sgdf_step(
-            *self._table, _address(numbers), _address(constants), torch.get_num_threads()
+            *self._place, _address(numbers), _address(constants), torch.get_num_threads()
         )
 
     def touch(self) -> None:
@@ -276,10 +285,9 @@ class Table:
 
         This takes the time that no step can undercut.
         """
-        buffers = len(self._owned) // self.size - 2
-        if buffers != 2 or any(param.dtype != torch.float32 for param in self.params):
+        if self._buffers != 2 or any(param.dtype != torch.float32 for param in self.params):
             raise ValueError("touch is for float32 parameters with two buffers")
-        self._library.sgdf_touch(*self._table, torch.get_num_threads())
+        self._library.sgdf_touch(*self._place, torch.get_num_threads())
 
 
 def aligned(params: list[Tensor], grads: list[Tensor]) -> list[Tensor]:
