@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import http.client
 import os
@@ -76,6 +77,8 @@ class Archive:
             try:
                 self._fetch()
             except (OSError, http.client.HTTPException, StoreError) as error:
+                with contextlib.suppress(OSError):
+                    self.place.rmdir()  # which it does only if empty
                 trouble = f"{self.place} lacks {missing}, and the download failed: {error}"
                 raise self.refused(trouble) from error
 
