@@ -121,9 +121,9 @@ def test_divergence_is_shown(place):
 
 def test_runs_made_with_another_source_are_mentioned(place, monkeypatch):
     sgdf("run", "mine.toml")
-    assert "other versions" not in sgdf("run", "mine.toml")
+    assert "another version" not in sgdf("run", "mine.toml")
     monkeypatch.setattr("sgdf.bench.provenance.source_digest", lambda target: "another")
-    assert "2 of those were made with other versions" in sgdf("run", "mine.toml")
+    assert "2 of the runs done had another version" in sgdf("run", "mine.toml")
 
 
 def test_damage_is_shown_and_mended(place):

@@ -95,6 +95,14 @@ def test_trials_that_others_are_at_are_no_trouble(place, monkeypatch):
     assert "mine-tuned.toml" in sgdf(*command)
 
 
+def test_trials_made_with_another_source_are_mentioned(place, monkeypatch):
+    command = ("tune", "mine.toml", "--trials", 1)
+    sgdf(*command)
+    assert "another version" not in sgdf(*command)
+    monkeypatch.setattr("sgdf.bench.provenance.source_digest", lambda target: "another")
+    assert "2 of the runs done had another version" in sgdf(*command)
+
+
 def test_another_search_in_the_same_folder_is_refused(place):
     sgdf("tune", "mine.toml", "--trials", 1)
     output = sgdf("tune", "mine.toml", "--trials", 1, "--set", "train.epochs=3", code=2)

@@ -9,7 +9,7 @@ import json
 import os
 import tomllib
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -27,6 +27,8 @@ import sgdf
 if TYPE_CHECKING:
     from .bench.attempt import Stop
     from .bench.launch import Display, Job, Plan
+    from .bench.spec import Run
+    from .bench.store import Store
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -315,7 +317,6 @@ def run(
     from .bench.objects import SpecError
     from .bench.processes import Processes
     from .bench.progress import display
-    from .bench.provenance import differences, sources
     from .bench.spec import load, settled
     from .bench.store import State, Store
 
@@ -361,16 +362,9 @@ def run(
             plan.prepare(retry)
             plural = "" if len(found.runs) == 1 else "s"
             _say(console, f"{len(found.runs)} run{plural}, {done} done, in {place}")
-            over = [run for run in found.runs if states[run.key].over]
-            changed = [
-                run for run in over if differences(store.folder(run).environments(), sources(run))
-            ]
-            if changed:
-                _say(
-                    console,
-                    f"{len(changed)} of those were made with other versions of their task's or "
-                    "optimizer's source; --out another folder compares like with like.",
-                )
+            _mention_other_sources(
+                console, store, [run for run in found.runs if states[run.key].over]
+            )
         names = labels(tables)
         with stopping() as stop, display(console, names, len(found.runs), done) as screen:
             _share(plan, workers, ray, screen, stop)
@@ -559,6 +553,7 @@ def tune(
         tuned, trouble = Tuned(search), None
         _say(console, search_outlook(search))
         _say(console, f"{tuned.spent} of {tuned.budget} trials are done in {place}")
+        _mention_other_sources(console, Store(place), tuned.runs)
         with stopping() as stop, display(console, {}, tuned.budget, tuned.spent) as screen:
             try:
                 _share(search, workers, ray, screen, stop)
@@ -579,6 +574,19 @@ def tune(
         raise typer.Exit(130)
     if tuned.left or any(found.failed for found in tuned.found):
         raise typer.Exit(1)
+
+
+def _mention_other_sources(console: Console, store: Store, runs: Iterable[Run]) -> None:
+    """Say how many of these runs, which are over, were made with another source than there is."""
+    from .bench.provenance import differences, sources
+
+    changed = [run for run in runs if differences(store.folder(run).environments(), sources(run))]
+    if changed:
+        _say(
+            console,
+            f"{len(changed)} of the runs done had another version of their task's or optimizer's "
+            "source; --out another folder compares like with like.",
+        )
 
 
 def _share_of_threads(workers: int, ray: str | None) -> int:

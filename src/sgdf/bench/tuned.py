@@ -14,6 +14,7 @@ from ..environment import environment
 from . import files
 from .grid import Table
 from .provenance import commit
+from .spec import Run
 from .storage import open_storage
 from .trials import Trials
 from .tune import Arm, Search
@@ -132,6 +133,17 @@ class Tuned:
             self.found.append(
                 Found(arm, tried, trials.retried, trials.left, trials.at_work, self.largest)
             )
+
+    @property
+    def runs(self) -> list[Run]:
+        """The runs of all trials that are over."""
+        return [
+            run
+            for found in self.found
+            for trial in found.trials
+            if trial.is_over
+            for run in self.search.runs(found.arm, trial.options)
+        ]
 
     @property
     def budget(self) -> int:
