@@ -302,6 +302,17 @@ def test_going_on_with_another_source_is_noticed(store, run, monkeypatch):
     ]
 
 
+def test_going_on_with_other_data_is_refused(store, run, monkeypatch):
+    monkeypatch.setattr("bench_tasks.Points.digest", "these", raising=False)
+    do(run, store, stop_after=5)
+    monkeypatch.setattr("bench_tasks.Points.digest", "those", raising=False)
+    _, state, line = do(run, store)
+    assert (state, "begun on other data" in line) == (State.PAUSED, True)
+    monkeypatch.setattr("bench_tasks.Points.digest", "these", raising=False)
+    _, state, _ = do(run, store)
+    assert state is State.FINISHED
+
+
 PREPARE = """
 import sys
 from pathlib import Path

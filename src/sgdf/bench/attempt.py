@@ -204,6 +204,12 @@ def _attempt(
         here = provenance(run, trainer.task.digest)
         if saved is not None:
             changed = differences(folder.environments(), here)
+            if "data" in changed:
+                # Images that it has trained on could now be among those held back.
+                raise StoreError(
+                    "it was begun on other data: find those again (--data FOLDER), or begin anew "
+                    "with --out another folder"
+                )
             folder.notices += [f"it goes on with another {what} than before" for what in changed]
         folder.add_environment(here)
     keeper.begin(trainer)
