@@ -20,7 +20,7 @@ test-slow: .venv/installed-dev ## run the trials that take minutes: fifty kills 
 
 test-browser: .venv/installed-dev ## test the HTML report in headless Chromium, which is installed if that is allowed
 	command -v chromium >/dev/null || { apt-get update -qq && apt-get install -y -qq chromium; } || true
-	$(BIN)/python -m pytest tests/test_report_page.py
+	$(BIN)/python -m pytest tests/present/test_page.py
 
 lint: .venv/installed-dev ## check style and formatting
 	$(BIN)/ruff check .

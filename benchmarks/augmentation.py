@@ -13,9 +13,9 @@ import torch
 from PIL import Image
 from torch.utils.data import DataLoader, Dataset
 
-from sgdf.bench.data.augment import PADDING, AugmentedPairs
-from sgdf.bench.data.cifar import DEVIATION, MEAN
-from sgdf.bench.networks.normalised import Normalised
+from sgdf.bench.tasks.cifar.augment import PADDING, AugmentedPairs
+from sgdf.bench.tasks.cifar.data import DEVIATION, MEAN
+from sgdf.bench.tasks.images.normalised import Normalised
 from sgdf.environment import environment
 
 BOUND = 5.0

@@ -19,13 +19,14 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from sgdf.bench.attempt import Keeper
-from sgdf.bench.data.cifar import CIFAR10
-from sgdf.bench.processes import Processes
-from sgdf.bench.spec import read, settled
-from sgdf.bench.store import RunFolder
+from sgdf.bench.jobs.recorder import Recorder
+from sgdf.bench.spec.machine import resolve_machine
+from sgdf.bench.spec.read import read
+from sgdf.bench.store.run_folder import RunFolder
 from sgdf.bench.tasks import find_task
-from sgdf.bench.train import Trainer
+from sgdf.bench.tasks.cifar.data import CIFAR10
+from sgdf.bench.training.ranks import Ranks
+from sgdf.bench.training.trainer import Trainer
 from sgdf.environment import environment
 
 BOUND = 0.97
@@ -91,10 +92,10 @@ def by_the_bench(name, options, batch_size, folder):
         "optimizer": {"name": "sgd", "lr": 0.01},
         "train": {"epochs": 1_000_000, "batch_size": batch_size, "evaluate_every": 1_000_000},
     }
-    (run,) = settled(read(document), torch.get_num_threads()).runs
-    trainer = Trainer(run, Processes())
+    (run,) = resolve_machine(read(document), torch.get_num_threads()).runs
+    trainer = Trainer(run, Ranks())
     folder.prepare(run)
-    keeper = Keeper(folder, 60.0, threading.Event(), lambda event: None)
+    keeper = Recorder(folder, 60.0, threading.Event(), lambda event: None)
     keeper.begin(trainer)
 
     def pause(trainer):

@@ -5,7 +5,7 @@ Prints Markdown with the machine, versions and date. Run it when nothing else ru
 
 import argparse
 
-from sgdf.analysis.cost import LIMIT, MEMORY_ALONE, make_problem, measure
+from sgdf.analysis.cost.measure import LIMIT, MEMORY_ALONE, make_problem, measure
 from sgdf.environment import environment
 
 PROBLEMS = {"resnet18": "ResNet-18", "densenet121": "DenseNet-121", "flat": "one tensor of 40M"}

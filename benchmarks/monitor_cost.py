@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 
 import sgdf
-from sgdf.analysis.cost import make_problem
+from sgdf.analysis.cost.measure import make_problem
 from sgdf.environment import environment
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "examples"))

@@ -17,7 +17,7 @@ def _fixed_seed():
 @pytest.fixture
 def told_at_once(monkeypatch):
     """Let runs in this process tell of every step that they log, not once in a second."""
-    monkeypatch.setattr("sgdf.bench.attempt.PUBLISH_SECONDS", 0.0)
+    monkeypatch.setattr("sgdf.bench.jobs.recorder.PUBLISH_SECONDS", 0.0)
 
 
 @pytest.fixture(scope="module")

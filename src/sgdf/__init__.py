@@ -7,12 +7,13 @@ if typing.TYPE_CHECKING:
     from . import monitor
     from .filter import FilterOutput, filter_gradient
     from .optim.filter_adam import FilterAdam
-    from .optim.filter_muon import FilterMuon, muon_groups
-    from .optim.momentum import UnifiedMomentum
-    from .optim.plugin import filtered
+    from .optim.filter_muon import FilterMuon
+    from .optim.filtered import filtered
+    from .optim.groups import muon_groups
     from .optim.sgdf import SGDF
     from .optim.sign_sgdf import SignSGDF
-    from .optim.takeover import take_over
+    from .optim.take_over import take_over
+    from .optim.unified_momentum import UnifiedMomentum
 
 __all__ = [
     "SGDF",

@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 
 from . import __version__
-from .optim import fused
+from .optim.native.step import native_fault
 
 
 def environment() -> dict[str, str]:
@@ -27,7 +27,7 @@ def environment() -> dict[str, str]:
         "python": platform.python_version(),
         "sgdf": __version__,
         **{name: metadata.version(name) for name in libraries if importlib.util.find_spec(name)},
-        "native step": fused.fault() or "built",
+        "native step": native_fault() or "built",
     }
 
 

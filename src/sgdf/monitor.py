@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from .optim.base import BaseOptimizer, Group
-from .optim.plugin import Filtered
+from .optim.filtered import Filtered
 
 _GOLDEN_RATIO = (math.sqrt(5.0) - 1.0) / 2.0  # its multiples fall evenly into [0, 1)
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)

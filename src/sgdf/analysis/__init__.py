@@ -1,1 +1,1 @@
-"""Studies of optimizers, gradients and networks, each a module of its own."""
+"""Studies of optimizers, gradients and networks, on runs of the bench or on any model."""

@@ -1,1 +1,1 @@
-"""Compare optimizers: experiments as TOML files, one training loop, runs that are never lost."""
+"""The bench: compare optimizers fairly on any task, and never lose a run."""

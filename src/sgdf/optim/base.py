@@ -22,8 +22,16 @@ from torch.optim.optimizer import (
     _global_optimizer_pre_hooks,
 )
 
-from . import checkpoints, fused
-from . import state as storage
+from . import checkpoints
+from .native.step import (
+    KINDS,
+    PLAIN_TYPES,
+    TensorTable,
+    aligned,
+    is_supported,
+    native_fault,
+)
+from .state import buffer_dtype, check_format, new_state
 
 Group = dict[str, Any]
 
@@ -38,7 +46,7 @@ class BaseOptimizer(Optimizer):
     """The kinds of direction there are. For each: the state keys, besides ``step``, whose
     tensors have the parameter's shape."""
 
-    _tables: dict[tuple[int, str], fused.Table]
+    _tables: dict[tuple[int, str], TensorTable]
     """What the native step was told of the tensors of a group and kind the last time."""
 
     def __init__(self, params: ParamsT, defaults: Group) -> None:
@@ -67,7 +75,7 @@ class BaseOptimizer(Optimizer):
         for path in ("foreach", "fused"):
             if group[path] and group["differentiable"]:
                 raise RuntimeError(f"`{path}` does not support `differentiable`")
-        storage.check_format(group["state_format"], group["stochastic_rounding"])
+        check_format(group["state_format"], group["stochastic_rounding"])
 
     def _kinds_in(self, group: Group) -> tuple[str, ...]:
         """Return the kinds that the parameters of ``group`` may be of."""
@@ -101,7 +109,7 @@ class BaseOptimizer(Optimizer):
         """Do the same for a list of parameters of one device and dtype."""
 
     @abstractmethod
-    def _step_fused(self, kind: str, group: Group, table: fused.Table) -> None:
+    def _step_fused(self, kind: str, group: Group, table: TensorTable) -> None:
         """Update the parameters of ``table`` and their state in one native call.
 
         Called only for the kinds that ``fused`` knows.
@@ -267,7 +275,7 @@ class BaseOptimizer(Optimizer):
         states = [self.state[param] for param in params]
         for param, state in zip(params, states, strict=True) if not all(states) else ():
             if not state:
-                state.update(storage.new_state(("step", *self._kinds[kind]), param, group))
+                state.update(new_state(("step", *self._kinds[kind]), param, group))
         try:
             steps += [state["step"] for state in states]
             for name, buffer in zip(self._kinds[kind], buffers, strict=True):
@@ -282,7 +290,7 @@ class BaseOptimizer(Optimizer):
         asked = group["fused"] or (group["fused"] is None and group["foreach"] is None)
         return (
             asked
-            and kind in fused.KINDS
+            and kind in KINDS
             and not torch.compiler.is_compiling()
             # Modes (fake tensors, saved tensors that may be mutated) see torch's kernels only.
             and not torch._C._len_torch_dispatch_stack()
@@ -295,15 +303,15 @@ class BaseOptimizer(Optimizer):
         self, index: int, group: Group, kind: str, params: list[Tensor], grads: list[Tensor]
     ) -> bool:
         """Update these parameters natively, or change nothing and return False."""
-        if fused.fault():
+        if native_fault():
             return False
         table = self._tables.get((index, kind))
         copies: list[Tensor] = []  # which must outlive the call
         if table is None or not table.refill(params, self.state):
             self._tables.pop((index, kind), None)
             with torch.no_grad():
-                copies = fused.aligned(params, grads)
-            table = fused.Table.of(params, copies, self.state, ("step", *self._kinds[kind]))
+                copies = aligned(params, grads)
+            table = TensorTable.of(params, copies, self.state, ("step", *self._kinds[kind]))
             if table is None:
                 return False
             self._tables[index, kind] = table
@@ -324,7 +332,7 @@ class BaseOptimizer(Optimizer):
         for param, grad, step, *own in zip(params, grads, steps, *buffers, strict=True):
             step += 1
             param, grad, *own = as_real(param, grad, *own)
-            grad = self._seen(group, grad.to(storage.buffer_dtype(param)), param)
+            grad = self._seen(group, grad.to(buffer_dtype(param)), param)
             direction = self._direction(kind, group, grad, own, _count(group, step))
             lr = _lr(group, direction)
 
@@ -353,7 +361,7 @@ class BaseOptimizer(Optimizer):
                 as_real(params[i], grads[i], *(buffer[i] for buffer in buffers)) for i in bucket
             )
             own_params, own_grads, *own = map(list, zip(*rows, strict=True))
-            dtype = storage.buffer_dtype(own_params[0])
+            dtype = buffer_dtype(own_params[0])
             own_grads = [grad.to(dtype) for grad in own_grads]
             if group["maximize"]:
                 own_grads = list(torch._foreach_neg(own_grads))
@@ -420,13 +428,13 @@ class BaseOptimizer(Optimizer):
         if not group["fused"]:
             return
         for param in params:
-            if not fused.is_supported(param):
+            if not is_supported(param):
                 raise RuntimeError(
                     "`fused=True` is for floating-point parameters on the CPU, got "
                     f"{param.dtype} on {param.device}; leave it out, and on an accelerator "
                     "take torch.compile(optimizer.step)"
                 )
-        if fault := fused.fault():
+        if fault := native_fault():
             instead = "the loop" if group["foreach"] is False else "foreach"
             warnings.warn(f"no fused step ({fault}); using {instead}", stacklevel=3)
 
@@ -451,7 +459,7 @@ def check_dense(optimizer: Optimizer, grads: list[Tensor]) -> None:
 
 def are_plain(params: list[Tensor]) -> bool:
     """Return whether none is of a type that torch's foreach kernels may not know."""
-    return fused.PLAIN_TYPES.issuperset(map(type, params))
+    return PLAIN_TYPES.issuperset(map(type, params))
 
 
 def _uses_foreach(group: Group, params: list[Tensor]) -> bool:

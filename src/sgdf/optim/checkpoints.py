@@ -12,7 +12,7 @@ from typing import Any
 from torch import Tensor
 from torch.optim import Optimizer
 
-from . import state as storage
+from .state import buffer_fault, count_fault, loaded_state
 
 Entry = dict[str, Any]
 Keys = tuple[str, ...]
@@ -54,7 +54,7 @@ def load(
 
     def restore(_: Optimizer) -> None:
         for group, _index, param, entry, keys in entries():
-            optimizer.state[param].update(storage.loaded_state(entry, keys, param, group))
+            optimizer.state[param].update(loaded_state(entry, keys, param, group))
 
     # Registered for this call only: the last word before torch changes anything, and the
     # first after it.
@@ -77,8 +77,8 @@ def _check(entry: Any, keys: Keys, index: Any, param: Tensor) -> None:
                 "AdamW, a class from sgdf.filtered loads the checkpoints of its inner one"
             )
         elif position == 0:
-            fault = storage.count_fault(entry[key])
+            fault = count_fault(entry[key])
         else:
-            fault = storage.buffer_fault(entry[key], param)
+            fault = buffer_fault(entry[key], param)
         if fault:
             raise ValueError(f"Invalid state of parameter {index}: {key!r} {fault}")

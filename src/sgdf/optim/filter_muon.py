@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from fnmatch import fnmatchcase
 from typing import ClassVar, Unpack
 
-from torch import Tensor, nn
+from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
 from ..directions import NS_COEFFICIENTS, SHAPE_SCALES
 from .base import Group
-from .filtering import STATE, FilterOptimizer, FilterOptions
-
-ADAM_NAMES = (
-    *("*embed*", "*wte*", "*wpe*"),
-    *("head.*", "*.head.*", "lm_head.*", "*.lm_head.*"),  # not "*head*": multihead_attn
-)
-"""Matrices that are better left to Adam: rows looked up by a token, and the output layer."""
+from .filter_optimizer import STATE, FilterOptimizer, FilterOptions
 
 
 class FilterMuon(FilterOptimizer):
@@ -136,87 +128,3 @@ class FilterMuon(FilterOptimizer):
 
     def _kind_of(self, group: Group, param: Tensor) -> str:
         return group["direction"] or ("orthogonal" if param.dim() >= 2 else "adam")
-
-
-def muon_groups(
-    model: nn.Module,
-    *,
-    adam_lr: float | None = 1e-3,
-    adam_weight_decay: float | None = None,
-    adam_names: Iterable[str] = ADAM_NAMES,
-    no_decay_names: Iterable[str] = (),
-) -> list[Group]:
-    """Sort a model's parameters into groups for :class:`sgdf.FilterMuon`.
-
-    In this order, and left out where empty:
-
-    1. matrices and convolutions move orthogonally, but for the next;
-    2. weights of ``nn.Embedding``, those that ``adam_names`` names, and those that amount to a
-       single row or column take Adam's direction;
-    3. those of fewer than two dimensions, and those that ``no_decay_names`` names, take Adam's
-       direction without decay.
-
-    Parameters that need no gradient are left out. Look at the names in the groups: an output
-    layer of another name than those in ``adam_names`` counts as a matrix like others.
-
-    Args:
-        model: whose parameters to sort.
-        adam_lr: learning rate of the groups with Adam's direction; None for the optimizer's.
-        adam_weight_decay: weight decay of the second group; None for the optimizer's.
-        adam_names: patterns as in a shell (``"*embed*"``) for names of parameters, as
-            ``model.named_parameters()`` has them. They take the place of the usual ones.
-        no_decay_names: likewise.
-
-    Example:
-        >>> import torch, sgdf
-        >>> model = torch.nn.ModuleDict({
-        ...     "embed": torch.nn.Embedding(100, 8), "hidden": torch.nn.Linear(8, 8)})
-        >>> for group in sgdf.muon_groups(model):
-        ...     print(group["direction"], [name for name, _ in group["params"]])
-        orthogonal ['hidden.weight']
-        adam ['embed.weight']
-        adam ['hidden.bias']
-        >>> optimizer = sgdf.FilterMuon(sgdf.muon_groups(model), lr=0.02, weight_decay=0.1)
-    """
-    if not isinstance(model, nn.Module):
-        raise TypeError(f"muon_groups takes a module, got {type(model).__name__}")
-    named = [(name, param) for name, param in model.named_parameters() if param.requires_grad]
-    adam_names = _checked("adam_names", adam_names, named)
-    no_decay_names = _checked("no_decay_names", no_decay_names, named)
-    tables = {m.weight for m in model.modules() if isinstance(m, (nn.Embedding, nn.EmbeddingBag))}
-    adam: Group = {"direction": "adam"} | ({} if adam_lr is None else {"lr": adam_lr})
-    decay: Group = {} if adam_weight_decay is None else {"weight_decay": adam_weight_decay}
-    groups: list[Group] = [
-        {"params": [], "direction": "orthogonal"},
-        {"params": [], **adam, **decay},
-        {"params": [], **adam, "weight_decay": 0.0},
-    ]
-    for name, param in named:
-        if param.dim() < 2 or _is_like(name, no_decay_names):
-            index = 2
-        elif param in tables or 1 in param.flatten(1).shape or _is_like(name, adam_names):
-            index = 1
-        else:
-            index = 0
-        groups[index]["params"].append((name, param))
-    return [group for group in groups if group["params"]]
-
-
-def _checked(
-    argument: str, patterns: Iterable[str], named: list[tuple[str, nn.Parameter]]
-) -> tuple[str, ...]:
-    """Return the patterns, or raise if one that is not among the usual ones matches nothing."""
-    if isinstance(patterns, str):
-        raise TypeError(f"Invalid {argument}, expected a list of patterns: {patterns!r}")
-    patterns = tuple(patterns)
-    for pattern in set(patterns) - set(ADAM_NAMES):
-        if not any(_is_like(name, (pattern,)) for name, _ in named):
-            names = ", ".join(name for name, _ in named[:5])
-            raise ValueError(
-                f"Invalid {argument}: no parameter has a name like {pattern!r}; there are {names}…"
-            )
-    return patterns
-
-
-def _is_like(name: str, patterns: tuple[str, ...]) -> bool:
-    return any(fnmatchcase(name, pattern) for pattern in patterns)

@@ -7,7 +7,7 @@ from typing import ClassVar
 from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
-from .filtering import STATE, FilterOptimizer
+from .filter_optimizer import STATE, FilterOptimizer
 
 
 class SGDF(FilterOptimizer):

@@ -7,7 +7,7 @@ from typing import ClassVar, Unpack
 from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
-from .filtering import STATE, FilterOptimizer, FilterOptions
+from .filter_optimizer import STATE, FilterOptimizer, FilterOptions
 
 
 class SignSGDF(FilterOptimizer):

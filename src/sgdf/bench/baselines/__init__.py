@@ -1,1 +1,1 @@
-"""Optimizers to compare with that no library has as they were published."""
+"""Optimizers to compare with that no well-kept library has, or has without a fault."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,66 +12,33 @@ import tomli_w
 
 import sgdf
 
-from ..published import Published
-from .cells import OVERALL, Table
-from .data import Findings, Setting
-from .drawing import Plot
-from .figures import plots
+from ...present.document import Detail, Document
+from ...present.table import OVERALL
+from ...present.words import plural
+from ..paper.published import Published
+from .curves import plots
+from .findings import Findings, Setting
+from .optimizer_styles import optimizer_styles
 from .tables import tables, verdicts, what_was_trained
 from .targets import Target
 
 
-@dataclass(frozen=True)
-class Detail:
-    """A setting to the last option, and how to do its runs again."""
-
-    key: str
-    title: str
-    spec: str
-    commands: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Contents:
-    """A report: sections with tables and plots, then the details behind them."""
-
-    title: str
-    version: str
-    summary: tuple[str, ...]
-    optimizers: tuple[str, ...]
-    sections: tuple[str, ...]
-    notes: Mapping[str, tuple[str, ...]]
-    """By section: what was trained, and which differences are shown."""
-    tables: tuple[Table, ...]
-    plots: tuple[Plot, ...]
-    details: tuple[Detail, ...]
-    where: str
-    """Where the commands of the details hold."""
-    environments: tuple[tuple[Mapping[str, str], tuple[str, ...]], ...]
-
-    def parts(self, section: str) -> list[Table | Plot]:
-        """Return what is in a section: what came out, then the plots, then all else."""
-        own = [table for table in self.tables if table.section == section]
-        drawn = [plot for plot in self.plots if plot.section == section]
-        return [*own[:1], *drawn, *own[1:]]
-
-
-def contents(
+def build_document(
     title: str,
     findings: Findings,
     targets: Sequence[Target],
     published: tuple[Published, ...],
-) -> Contents:
+) -> Document:
     """Return the report on these findings."""
     all_tables = tuple(tables(findings, targets, published))
     all_plots = tuple(plots(findings, targets))
     used = {table.section for table in all_tables} | {plot.section for plot in all_plots}
     names = [problem.name for problem in findings.problems]
-    return Contents(
+    return Document(
         title=title,
         version=sgdf.__version__,
         summary=_summary(findings),
-        optimizers=findings.optimizers,
+        styles=optimizer_styles(findings.optimizers),
         sections=tuple(name for name in (*names, OVERALL) if name in used),
         notes={p.name: (what_was_trained(p), *verdicts(p)) for p in findings.problems},
         tables=all_tables,
@@ -91,8 +57,8 @@ def _summary(findings: Findings) -> tuple[str, ...]:
     runs = findings.runs
     finished = sum(run.chosen is not None for run in runs)
     lines = [
-        f"{count(len(findings.optimizers), 'optimizer')} on "
-        f"{count(len(findings.problems), 'problem')}: {finished} of {count(len(runs), 'run')} "
+        f"{plural(len(findings.optimizers), 'optimizer')} on "
+        f"{plural(len(findings.problems), 'problem')}: {finished} of {plural(len(runs), 'run')} "
         "finished."
     ]
     if finished < len(runs) or findings.unreadable:
@@ -100,11 +66,6 @@ def _summary(findings: Findings) -> tuple[str, ...]:
     if max((problem.most_seeds for problem in findings.problems), default=0) == 1:
         lines.append("Every setting has one seed: no figure here has a spread.")
     return tuple(lines)
-
-
-def count(number: int, thing: str) -> str:
-    """Return how many things there are, in words."""
-    return f"{number:,} {thing}{'' if number == 1 else 's'}"
 
 
 def _detail(problem: str, setting: Setting) -> Detail:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from ..published import Published
-from ..store import State
-from .beside import beside_the_paper
-from .cells import NOTHING, OVERALL, Cell, Table, figure, interval, number, share
-from .data import Findings, Problem, RunRecord, Setting
+from ...present.table import NOTHING, OVERALL, Cell, Table, number_cell, share_cell
+from ..paper.published import Published
+from ..spec.run import length_in_words
+from ..store.run_folder import State
+from ..tasks.metric import direction_in_words
+from .findings import Findings, Problem, RunRecord, Setting
+from .paper import beside_the_paper
+from .sample_cells import interval_cell, mean_cell
 from .statistics import Comparison, compare
 from .targets import Target, profiles, share_within
 
@@ -49,13 +52,14 @@ def what_was_trained(problem: Problem) -> str:
     told = [f"{problem.task['name']}({', '.join(options)})"]
     tables = [setting.table for setting in problem.settings]
     for words, values in (
-        ("{} epochs", [table["train"]["epochs"] for table in tables]),
+        ("{}", [length_in_words(table["train"]) for table in tables]),
         ("batches of {}", [table["train"]["batch_size"] for table in tables]),
         ("{}", [table["schedule"]["name"] for table in tables]),
     ):
         if len(set(values)) == 1:
             told.append(words.format(values[0]))
-    return ", ".join(told) + "."
+    better = direction_in_words(problem.larger_is_better)
+    return f"{', '.join(told)}. Judged by {problem.metric} ({better})."
 
 
 def verdicts(problem: Problem) -> list[str]:
@@ -88,7 +92,7 @@ def _spread_note(problem: Problem) -> str:
 
 def _results(problem: Problem, index: int) -> Table:
     scale, unit = problem.units[problem.metric]
-    by_paper = problem.protocol == "paper"
+    by_paper = not problem.protocol.is_fair
     if by_paper:
         how = (
             "Trained on all training data. The best epoch was picked on the test data, as the "
@@ -107,16 +111,16 @@ def _results(problem: Problem, index: int) -> Table:
         figures: list[Cell] = []
         for _, split, epoch in shown:
             sample = setting.sample(split, problem.metric, epoch)
-            figures += [figure(sample, scale), interval(sample, scale, within)]
+            figures += [mean_cell(sample, scale), interval_cell(sample, scale, within)]
         rows.append(
             (
                 _named(setting),
-                number(setting.rate),
+                number_cell(setting.rate),
                 *figures,
-                figure(setting.sample("train", "loss")),
+                mean_cell(setting.sample("train", "loss")),
                 _seeds(setting),
-                number(setting.milliseconds, 3),
-                number(setting.state_bytes, 3),
+                number_cell(setting.milliseconds, 3),
+                number_cell(setting.state_bytes, 3),
             )
         )
     columns = [
@@ -161,9 +165,9 @@ def _all_settings(problem: Problem, index: int) -> Table:
         tuple(
             (
                 _named(setting),
-                figure(setting.sample("validation", problem.metric), scale),
-                figure(setting.sample("test", problem.metric), scale),
-                figure(setting.sample("train", "loss")),
+                mean_cell(setting.sample("validation", problem.metric), scale),
+                mean_cell(setting.sample("test", problem.metric), scale),
+                mean_cell(setting.sample("train", "loss")),
                 _seeds(setting),
                 Cell("yes" if setting in problem.headline else ""),
             )
@@ -182,10 +186,10 @@ def _comparisons(problem: Problem, index: int) -> Table:
             (
                 _named(first),
                 _named(second),
-                figure(comparison.difference, scale),
-                interval(comparison.difference, scale),
-                number(comparison.p, 2),
-                number(comparison.corrected, 2),
+                mean_cell(comparison.difference, scale),
+                interval_cell(comparison.difference, scale),
+                number_cell(comparison.p, 2),
+                number_cell(comparison.corrected, 2),
                 Cell(_verdict(comparison, problem, first, second)),
             )
         )
@@ -221,7 +225,7 @@ def _verdict(comparison: Comparison, problem: Problem, first: Setting, second: S
         return "no spread to tell by"
     if comparison.corrected >= SIGNIFICANT:
         return "no difference shown"
-    better = first if (comparison.difference.mean > 0) is problem.largest else second
+    better = first if (comparison.difference.mean > 0) is problem.larger_is_better else second
     return f"{better.name} is better"
 
 
@@ -242,8 +246,8 @@ def _to_target(target: Target, index: int) -> Table:
         reached, typical = sum(hit is not None for hit in hits), target.typical(setting)
         times = [Cell("missed", math.inf)] * 3
         if typical is not None:
-            times = [number(time) for time in (typical.epoch, typical.step, typical.seconds)]
-        hit_by = share(reached / len(hits), f"{reached} of {len(hits)}")
+            times = [number_cell(time) for time in (typical.epoch, typical.step, typical.seconds)]
+        hit_by = share_cell(reached / len(hits), f"{reached} of {len(hits)}")
         rows.append((_named(setting), hit_by, *times))
     return Table(
         f"target-{index}",
@@ -270,8 +274,8 @@ def _profile(targets: Sequence[Target]) -> Table:
         tuple(
             (
                 Cell(name, optimizer=name),
-                number(len(ratios[name])),
-                *(share(shares[factor][name]) for factor in FACTORS),
+                number_cell(len(ratios[name])),
+                *(share_cell(shares[factor][name]) for factor in FACTORS),
             )
             for name in (ratios if len(ratios) > 1 else ())
         ),
@@ -283,7 +287,7 @@ def _trouble(findings: Findings) -> Table:
         (
             Cell(problem.name),
             _named(setting),
-            number(run.seed),
+            number_cell(run.seed),
             Cell(run.state.value),
             Cell(_what_happened(run)),
             Cell(run.key),
@@ -315,7 +319,7 @@ def _what_happened(run: RunRecord) -> str:
         return run.failure
     if not run.epochs:
         return NOTHING
-    return f"{run.epochs[-1]['epoch']} of {run.table['train']['epochs']} epochs"
+    return f"{run.epochs[-1]['epoch']} epochs of {length_in_words(run.table['train'])}"
 
 
 def _named(setting: Setting) -> Cell:

@@ -12,7 +12,8 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from .data import Problem, Row, RunRecord, Setting
+from ..store.records import Row, figures_on
+from .findings import Problem, RunRecord, Setting
 
 
 @dataclass(frozen=True)
@@ -31,22 +32,26 @@ class Target:
             return cls(problem, given, True)
         samples = [s.sample(problem.judged_on, problem.metric) for s in problem.headline]
         worst = [
-            (min if problem.largest else max)(sample.values)
+            (min if problem.larger_is_better else max)(sample.values)
             for sample in samples
             if math.isfinite(sample.mean)
         ]
         if len(worst) < 2:
             return None
-        worst.sort(reverse=not problem.largest)
+        worst.sort(reverse=not problem.larger_is_better)
         return cls(problem, worst[len(worst) // 4], False)
 
     def hit(self, run: RunRecord) -> Hit | None:
         """Return when a run reached the target first, or None if it never did, or was lost."""
         if run.lost:
             return None
-        split, metric, largest = self.problem.judged_on, self.problem.metric, self.problem.largest
+        split, metric, largest = (
+            self.problem.judged_on,
+            self.problem.metric,
+            self.problem.larger_is_better,
+        )
         for row in run.epochs:
-            value = row.get(split, {}).get(metric, math.nan)
+            value = figures_on(row, split).get(metric, math.nan)
             if value >= self.value if largest else value <= self.value:
                 return Hit(row["step"], row["epoch"], training_seconds(row))
         return None

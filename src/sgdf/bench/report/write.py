@@ -8,18 +8,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .. import files
-from ..objects import SpecError
-from ..published import Published, published
-from ..store import Store
-from . import formats
-from .cells import Table
-from .contents import Contents, contents, count
-from .data import SPLITS, Findings, gather
-from .page import page
-from .results import results
+from ...present import formats
+from ...present.document import Document
+from ...present.page import page
+from ...present.table import Table
+from ...present.words import plural
+from ..errors import SpecError
+from ..paper.published import Published, published
+from ..store import files
+from ..store.run_folder import Store
+from .contents import build_document
+from .findings import Findings, gather
+from .results_json import results
 from .targets import Target
 
+# What a report may write: a later one removes these files, which could be on other runs.
 OURS = re.compile(
     r"(results|paper|comparisons|target|settings|profile|trouble|curves-steps|curves-seconds|rates)"
     r"[\d-]*\.(csv|png|pdf)"
@@ -32,7 +35,7 @@ class Report:
 
     findings: Findings
     targets: tuple[Target, ...]
-    contents: Contents
+    document: Document
 
     @classmethod
     def of(
@@ -52,26 +55,29 @@ class Report:
         targets = tuple(_targets(findings, wanted or {}))
         title = "Report on " + ", ".join(map(str, stores))
         columns = published() if beside is None else beside
-        return cls(findings, targets, contents(title, findings, targets, columns))
+        return cls(findings, targets, build_document(title, findings, targets, columns))
 
     def write(self, folder: Path) -> Path:
         """Write it in all its forms, and return the page."""
-        with files.kept(folder):
+        with files.store_errors(folder):
             for part in ("figures", "tables"):
                 (folder / part).mkdir(parents=True, exist_ok=True)
                 for path in (folder / part).iterdir():
                     if OURS.fullmatch(path.name):
                         path.unlink()  # of an earlier report, on other runs
-        for plot in self.contents.plots:
-            with files.kept(folder / "figures"):
+        plots, tables = self.document.plots, self.document.tables
+        for name in [*(plot.name for plot in plots), *(table.name for table in tables)]:
+            assert OURS.fullmatch(f"{name}.csv"), f"{name} would never be removed"
+        for plot in self.document.plots:
+            with files.store_errors(folder / "figures"):
                 plot.write(folder / "figures")
-        for table in self.contents.tables:
+        for table in self.document.tables:
             _write(folder / "tables" / f"{table.name}.csv", formats.comma_separated(table))
         _write(folder / "runs.csv", formats.comma_separated_rows(_run_rows(self.findings)))
         _write(folder / "results.json", results(self.findings))
-        _write(folder / "report.md", _markdown(self.contents))
-        _write(folder / "tables.tex", _latex(self.contents))
-        _write(folder / "index.html", page(self.contents))
+        _write(folder / "report.md", _markdown(self.document))
+        _write(folder / "tables.tex", _latex(self.document))
+        _write(folder / "index.html", page(self.document))
         return folder / "index.html"
 
 
@@ -101,26 +107,29 @@ def _write(path: Path, text: str) -> None:
     files.write(path, text.encode("utf-8", "replace"))
 
 
-def _markdown(contents: Contents) -> str:
+def _markdown(document: Document) -> str:
     text = formats.markdown_text
-    parts = [f"# {text(contents.title)}\n", *(f"{text(line)}\n" for line in contents.summary)]
-    for section in contents.sections:
+    parts = [
+        f"# {text(document.title)}\n",
+        *(f"{text(line)}\n" for line in document.summary),
+    ]
+    for section in document.sections:
         parts.append(f"## {text(section)}\n")
-        parts += [f"{text(line)}\n" for line in contents.notes.get(section, ())]
+        parts += [f"{text(line)}\n" for line in document.notes.get(section, ())]
         parts += [
             formats.markdown(part)
             if isinstance(part, Table)
             else f"### {text(part.title)}\n\n{text(part.about)}\n\n![](figures/{part.name}.png)\n"
-            for part in contents.parts(section)
+            for part in document.parts(section)
         ]
-    parts.append(f"## Settings, runs and commands\n\n{text(contents.where)}\n")
-    for detail in contents.details:
+    parts.append(f"## Settings, runs and commands\n\n{text(document.where)}\n")
+    for detail in document.details:
         shown = "\n".join([detail.spec, *detail.commands])
         parts.append(f"### {text(detail.title)}\n\n{_fenced(shown)}\n")
     parts.append("## Environments\n")
-    for environment, runs in contents.environments:
+    for environment, runs in document.environments:
         told = ", ".join(f"{key} {value}" for key, value in environment.items())
-        parts.append(f"- {count(len(runs), 'run')}: {text(told)}\n")
+        parts.append(f"- {plural(len(runs), 'run')}: {text(told)}\n")
     return "\n".join(parts)
 
 
@@ -130,21 +139,22 @@ def _fenced(text: str) -> str:
     return f"{fence}\n{text}\n{fence}"
 
 
-def _latex(contents: Contents) -> str:
+def _latex(document: Document) -> str:
     head = (
         "% Needs booktabs, longtable and graphicx; a Unicode engine for names beyond Latin ones.\n"
     )
-    return "\n".join([head, *map(formats.latex, contents.tables)])
+    return "\n".join([head, *map(formats.latex, document.tables)])
 
 
 def _run_rows(findings: Findings) -> Iterator[list[Any]]:
     """Yield a header, then a row of plain values for each run: what every table is made of."""
     runs = [(problem, run) for problem in findings.problems for run in problem.runs]
     metrics = sorted({name for problem in findings.problems for name in problem.metrics})
+    splits = dict.fromkeys(split for problem in findings.problems for split in problem.splits)
     options = sorted({key for _, run in runs for key in run.table["optimizer"]} - {"name"})
     figures = [
         (split, metric)
-        for split in SPLITS
+        for split in splits
         for metric in metrics
         if any(run.value(split, metric) is not None for _, run in runs)
     ]
@@ -156,8 +166,8 @@ def _run_rows(findings: Findings) -> Iterator[list[Any]]:
         "steps", "step seconds", "data seconds", "parameters", "state bytes",
     ]  # fmt: skip
     for problem, run in runs:
-        result, settings = run.result or {}, run.table["optimizer"]
-        seconds = result.get("seconds", {})
+        result: Mapping[str, Any] = run.result or {}
+        settings, seconds = run.table["optimizer"], result.get("seconds", {})
         yield [
             run.key,
             problem.name,
@@ -165,10 +175,10 @@ def _run_rows(findings: Findings) -> Iterator[list[Any]]:
             *(_plain(settings.get(key, "")) for key in options),
             run.table["schedule"]["name"],
             run.table["protocol"],
-            *(run.table["train"][key] for key in ("epochs", "batch_size")),
+            *(run.table["train"].get(key, "") for key in ("epochs", "batch_size")),
             run.seed,
             run.state.value,
-            (run.chosen or {}).get("epoch", ""),
+            run.chosen["epoch"] if run.chosen else "",
             *(_or_nothing(run.value(*figure)) for figure in figures),
             *(_or_nothing(run.value(*figure, "last")) for figure in figures),
             result.get("step", ""),

@@ -1,32 +1,61 @@
-"""What a run trains: one file for each task, and the few things that every task provides."""
+"""What a run trains: a folder for each family of tasks, and what every task provides."""
 
-import inspect
+from __future__ import annotations
 
-from ..objects import SpecError, find
-from .base import Task, Update
-from .supervised import Supervised
+import importlib
+from typing import TYPE_CHECKING
 
-__all__ = ["TASKS", "Supervised", "Task", "Update", "find_task"]
+from ..catalog.lookup import find
+from ..errors import SpecError
+
+if TYPE_CHECKING:
+    from .base import Batches, Task, Update
+    from .metric import Metric
+    from .supervised import Supervised
+
+__all__ = ["TASKS", "Batches", "Metric", "Supervised", "Task", "Update", "find_task"]
 
 TASKS = {
-    "digits-mlp": "sgdf.bench.tasks.digits:DigitsMLP",
-    "digits-cnn": "sgdf.bench.tasks.digits:DigitsCNN",
-    "logistic": "sgdf.bench.tasks.logistic:Logistic",
-    "characters": "sgdf.bench.tasks.characters:Characters",
-    "cifar10": "sgdf.bench.tasks.cifar:Cifar10",
-    "cifar100": "sgdf.bench.tasks.cifar:Cifar100",
+    "digits-mlp": "sgdf.bench.tasks.digits.task:DigitsMLP",
+    "digits-cnn": "sgdf.bench.tasks.digits.task:DigitsCNN",
+    "logistic": "sgdf.bench.tasks.digits.logistic:Logistic",
+    "characters": "sgdf.bench.tasks.characters.task:Characters",
+    "cifar10": "sgdf.bench.tasks.cifar.task:Cifar10",
+    "cifar100": "sgdf.bench.tasks.cifar.task:Cifar100",
+}
+
+# Fetched when first asked for: the names of tasks can be checked without torch.
+_HOMES = {
+    "Batches": "base",
+    "Metric": "metric",
+    "Supervised": "supervised",
+    "Task": "base",
+    "Update": "base",
 }
 
 
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(f".{_HOMES[name]}", __name__), name)
+    globals()[name] = value
+    return value
+
+
 def find_task(name: str) -> type[Task]:
-    """Return the class of tasks that a spec names.
+    """Return the class of tasks that an experiment names.
 
     Raises:
         SpecError: if there is no such class.
     """
+    from .base import Task
+
     found = find(name, TASKS, "task")
     if not isinstance(found, type) or not issubclass(found, Task):
         raise SpecError("this is no subclass of sgdf.bench.tasks.Task")
-    if inspect.isabstract(found):
-        raise SpecError(f"this has no {', '.join(sorted(found.__abstractmethods__))}")
+    missing = set(found.__abstractmethods__)
+    if found.loss is Task.loss and found.step is Task.step:
+        missing.add("loss")
+    if missing:
+        raise SpecError(f"this has no {', '.join(sorted(missing))}")
     return found

@@ -10,6 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from .metric import Metric
+
 
 def drawn_from(scores: Tensor) -> Tensor:
     """Return a class for each row of scores, drawn with the probabilities that they stand for."""
@@ -17,7 +19,12 @@ def drawn_from(scores: Tensor) -> Tensor:
 
 
 class Batches(Protocol):
-    """The batches of one epoch: they can be counted and gone through."""
+    """The batches of one epoch: they can be counted and gone through.
+
+    They may also have ``skip(count)``, which returns the batches without the first ``count`` of
+    them. A resumed run then does not load again what it has used. Only batches that do not depend
+    on those before them can be skipped.
+    """
 
     def __len__(self) -> int: ...
 
@@ -39,14 +46,21 @@ class Update(Protocol):
 class Task(ABC):
     """A model, its data, and how one is fitted to the other.
 
+    Most tasks write ``loss``, ``batches`` and ``evaluate``. One that makes several updates in a
+    step, or none, writes ``step`` instead of ``loss``.
+
     A task is made with the random seed of its run set, so that its model is initialised
     by it. The data must not depend on the seed. Keyword arguments of its constructor are
-    the options that a spec can give; they need plain defaults (numbers, strings, lists).
+    the options that an experiment can give; they need plain defaults (numbers, strings, lists).
 
     Attributes:
         model: all that is trained. Other networks belong in it too, in a ``ModuleDict``.
-        selects: the metric of the validation data that the best epoch is chosen by.
-        largest: whether the largest value of it is the best, not the smallest.
+        metric: what the best epoch is chosen by. Declare it on the class, so that it is known
+            before any data are loaded.
+        splits: the data that ``evaluate`` knows. A report shows ``"test"``, which must be among
+            them; without ``"validation"`` only the paper's protocol is possible.
+        selects: the older way to name the metric.
+        largest: the older way to state its direction.
         sequential: whether each batch goes on where the one before it ended. Such batches
             can be neither accumulated nor dealt out to several processes.
         digest: of the data, where they come from files that could be others.
@@ -54,8 +68,10 @@ class Task(ABC):
     """
 
     model: nn.Module
+    metric: Metric | None = None
+    splits: tuple[str, ...] = ("validation", "test")
     selects: str = "loss"
-    largest: bool = False
+    largest: bool | None = None
     sequential: bool = False
     digest: str = ""
     device: torch.device = torch.device("cpu")
@@ -69,6 +85,14 @@ class Task(ABC):
         Raises:
             SpecError: if an option cannot be.
             StoreError: if data are not to be had.
+        """
+
+    @classmethod  # noqa: B027  # most take any option of the right type
+    def check(cls, **options: Any) -> None:
+        """Refuse options that cannot be, without loading data; called when a file is read.
+
+        Raises:
+            SpecError: names the option and what is allowed.
         """
 
     def to(self, device: torch.device) -> None:
@@ -95,15 +119,30 @@ class Task(ABC):
             order: a generator for shuffling, seeded anew for each epoch.
         """
 
-    @abstractmethod
-    def step(self, batch: Any, update: Update) -> Mapping[str, Tensor | float]:
-        """Train on one batch, and return numbers to log, such as ``{"loss": loss}``.
+    def loss(self, batch: Any) -> Tensor:
+        """Return the mean loss of one batch. Move the batch to ``self.device`` if it is not there.
 
-        The loop makes no step of its own: call ``update(loss)``, once for each optimizer
-        that has its turn. Move the batch to ``self.device`` if it is not there.
-        Not every step need return all of them. The run has diverged where one is not
-        finite, or far above its first value.
+        ``self.log("accuracy", value)`` adds a number to the log of the step.
         """
+        raise NotImplementedError(f"{type(self).__name__} has neither loss(batch) nor a step")
+
+    def log(self, name: str, value: Tensor | float) -> None:
+        """Add a number to the log of this step; called within ``loss``."""
+        self.__dict__.setdefault("_logged", {})[name] = value
+
+    def step(self, batch: Any, update: Update) -> Mapping[str, Tensor | float]:
+        """Train on one batch, and return numbers to log.
+
+        By default that is one update on ``loss(batch)``. A task of several networks writes its
+        own: it calls ``update(loss, name)`` once for each optimizer that has its turn, and
+        returns numbers such as ``{"loss": loss}``, not necessarily all of them in every step.
+        The run has diverged where one is not finite, or far above its first value.
+        """
+        logged: dict[str, Tensor | float] = self.__dict__.setdefault("_logged", {})
+        logged.clear()
+        loss = self.loss(batch)
+        update(loss)
+        return {"loss": loss, **logged}
 
     def sampled_loss(self, batch: Any) -> tuple[Tensor, int]:
         """Return the mean loss on targets drawn from the model's predictions, and their number.
@@ -117,11 +156,18 @@ class Task(ABC):
 
     @abstractmethod
     def evaluate(self, split: str) -> dict[str, float]:
-        """Return metrics on the ``"validation"`` or ``"test"`` data.
+        """Return metrics on one of ``splits``.
 
         The model is in evaluation mode, without gradients, and the random numbers drawn
         are the same each time.
         """
+
+    def evaluate_costly(self, split: str) -> dict[str, float]:
+        """Return more metrics, too costly for every evaluation.
+
+        Called at the last epoch, and every ``train.costly_every`` epochs if that is set.
+        """
+        return {}
 
     def train_on_validation(self) -> None:
         """Add the validation data to the training data, for the protocol of the paper."""
@@ -133,3 +179,14 @@ class Task(ABC):
 
     def load_state(self, state: dict[str, Any]) -> None:  # noqa: B027  # most have none
         """Go on from what ``state`` returned."""
+
+
+def metric_of(task: Task | type[Task]) -> Metric:
+    """Return the metric that a task, or a class of tasks, is judged by.
+
+    Raises:
+        SpecError: if its direction is neither stated nor known from the name.
+    """
+    metric = task.metric or Metric(task.selects, task.largest)
+    _ = metric.is_maximized
+    return metric

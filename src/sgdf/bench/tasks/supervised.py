@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from .base import Batches, Task, Update, drawn_from
+from .base import Batches, Task, drawn_from
 
 Pair = tuple[Tensor, Tensor]
 EVALUATION_BATCH = 1024
@@ -28,6 +29,12 @@ class ShuffledPairs:
     def __iter__(self) -> Iterator[Pair]:
         for chunk in self.chunks:
             yield self.inputs[chunk], self.targets[chunk]
+
+    def skip(self, count: int) -> ShuffledPairs:
+        """Return them without the first ``count``."""
+        rest = copy.copy(self)
+        rest.chunks = self.chunks[count:]
+        return rest
 
 
 class Supervised(Task):
@@ -52,10 +59,10 @@ class Supervised(Task):
         test: Pair,
         loss: Callable[[Tensor, Tensor], Tensor] = nn.functional.cross_entropy,
     ) -> None:
-        self.model, self.loss = model, loss
+        self.model, self.criterion = model, loss
         self.data = {"train": train, "validation": validation, "test": test}
         self.classes = not train[1].is_floating_point()
-        if self.classes:
+        if self.classes:  # unless the class declares its metric, which comes first
             self.selects, self.largest = "accuracy", True
 
     def to(self, device: torch.device) -> None:
@@ -70,19 +77,19 @@ class Supervised(Task):
         """Return the training data in a new order."""
         return ShuffledPairs(self.data["train"], batch_size, order)
 
-    def step(self, batch: Any, update: Update) -> dict[str, Tensor | float]:
-        """Step on the loss of the batch."""
+    def loss(self, batch: Any, targets: Tensor | None = None) -> Tensor:
+        """Return the loss of a batch; also of outputs and targets, for older subclasses."""
+        if targets is not None:
+            return self.criterion(batch, targets)
         inputs, targets = batch
-        loss = self.loss(self.model(inputs), targets)
-        update(loss)
-        return {"loss": loss}
+        return self.criterion(self.model(inputs), targets)
 
     def sampled_loss(self, batch: Any) -> tuple[Tensor, int]:
         """Return the loss on classes drawn from the predictions."""
         if not self.classes:
             return super().sampled_loss(batch)
         outputs = self.model(batch[0])
-        return self.loss(outputs, drawn_from(outputs)), len(outputs)
+        return self.criterion(outputs, drawn_from(outputs)), len(outputs)
 
     def evaluate(self, split: str) -> dict[str, float]:
         """Return loss and, for classes, accuracy."""
@@ -91,7 +98,7 @@ class Supervised(Task):
         for start in range(0, len(inputs), EVALUATION_BATCH):
             part = targets[start : start + EVALUATION_BATCH]
             outputs = self.model(inputs[start : start + EVALUATION_BATCH])
-            loss += self.loss(outputs, part).item() * len(part)
+            loss += self.criterion(outputs, part).item() * len(part)
             if self.classes:
                 right += int((outputs.argmax(1) == part).sum())
         metrics = {"loss": loss / len(inputs)}

@@ -1,0 +1,1 @@
+"""What an experiment can name: optimizers, schedules, and any importable object."""

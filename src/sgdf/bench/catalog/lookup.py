@@ -1,0 +1,152 @@
+"""Find the Python object that a spec names, and the keyword arguments it takes."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import re
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from ..errors import SpecError, suggestion
+
+PATH = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
+"""``package.module:attribute``"""
+
+
+def check_name(name: str, bundled: Mapping[str, str], kind: str) -> str:
+    """Return the import path of a bundled name, or the name if it is one itself.
+
+    Nothing is imported.
+
+    Raises:
+        SpecError: if it is neither.
+    """
+    path = bundled.get(name, name)
+    if not PATH.fullmatch(path):
+        raise SpecError(
+            f"no such {kind}; allowed: {', '.join(bundled)}, or an importable Python object as "
+            f'"package.module:Name"{suggestion(name, bundled)}'
+        )
+    return path
+
+
+def find(name: str, bundled: Mapping[str, str], kind: str) -> Callable[..., Any]:
+    """Return what ``name`` stands for: a bundled name, or ``package.module:attribute``.
+
+    Raises:
+        SpecError: if there is no such object.
+    """
+    module, _, attributes = check_name(name, bundled, kind).partition(":")
+    found: Any = None
+    try:
+        found = importlib.import_module(module)
+        for attribute in attributes.split("."):
+            found = getattr(found, attribute)
+    except AttributeError as error:
+        hint = suggestion(attribute, vars(found)) if hasattr(found, "__dict__") else ""
+        raise SpecError(f"cannot import this {kind}: {error}{hint}") from error
+    except ImportError as error:
+        beside = (path.stem for place in sys.path for path in Path(place or ".").glob("*.py"))
+        hint = suggestion(module, beside) if getattr(error, "name", None) == module else ""
+        raise SpecError(f"cannot import this {kind}: {error}{hint}") from error
+    except Exception as error:  # whatever a user's module raises while it is imported
+        raise SpecError(f"importing this {kind} raised {type(error).__name__}: {error}") from error
+    if not callable(found):
+        raise SpecError(f"this {kind} is a {type(found).__name__}, not a class or function")
+    return found  # type: ignore[no-any-return]  # any callable will do
+
+
+def options_of(
+    target: Callable[..., Any], given: Mapping[str, Any], skip: int = 0
+) -> dict[str, Any]:
+    """Return all keyword arguments that calling ``target`` with ``given`` amounts to.
+
+    Defaults that a TOML file cannot hold (None, functions, tensors) are left out.
+
+    Args:
+        target: a class or function.
+        given: the arguments that the spec gives.
+        skip: how many leading parameters are not the spec's to give.
+
+    Raises:
+        SpecError: if an argument is unknown, missing, or not of its default's type.
+    """
+    try:
+        parameters = list(inspect.signature(target).parameters.values())[skip:]
+    except ValueError as error:  # some classes of the interpreter's own
+        raise SpecError(f"has no signature that says what it takes: {error}") from error
+    known = {p.name: p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
+    takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters)
+    if takes_any and inspect.isclass(target):
+        # What a constructor takes under any name it hands on; what nobody knows would be lost.
+        for base in target.__mro__[1:]:
+            constructor = vars(base).get("__init__", object.__init__)
+            inherited = list(inspect.signature(constructor).parameters.values())[skip + 1 :]
+            known = {p.name: p for p in inherited if p.default is not p.empty} | known
+        takes_any = False
+    options = {
+        name: _fitted(name, p.default, p.default, p)
+        for name, p in known.items()
+        if _is_plain(p.default)
+    }
+    for name, value in given.items():
+        if name not in known and not takes_any:
+            allowed = ", ".join(known) or "nothing"
+            raise SpecError(
+                f"{name} = {value!r}: no such option; allowed: {allowed}{suggestion(name, known)}"
+            )
+        options[name] = _fitted(name, value, options.get(name), known.get(name))
+    missing = [name for name in required(target, skip) if name not in given]
+    if missing:
+        raise SpecError(f"{', '.join(missing)}: missing, and without a default")
+    return options
+
+
+def required(target: Callable[..., Any], skip: int = 1) -> list[str]:
+    """Return the keyword arguments of ``target`` that have no default."""
+    parameters = list(inspect.signature(target).parameters.values())[skip:]
+    kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    return [p.name for p in parameters if p.kind in kinds and p.default is p.empty]
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, tuple | list):
+        return all(_is_plain(item) for item in value)
+    return isinstance(value, bool | int | float | str)
+
+
+def _fitted(name: str, value: Any, default: Any, parameter: inspect.Parameter | None) -> Any:
+    """Return the value in its default's type: 1 for a float is 1.0, a list for a tuple a tuple."""
+    if isinstance(default, tuple):
+        if not isinstance(value, list | tuple):
+            example = ", ".join(map(repr, default))
+            raise SpecError(
+                f"{name} = {value!r}: takes several values at once; a list is a grid, so write "
+                f"them in a list of their own: {name} = [[{example}]]"
+            )
+        return tuple(value)
+    wanted = type(default)
+    is_float = parameter is not None and "float" in str(parameter.annotation)
+    if is_float and (wanted is int or type(value) is int):
+        wanted = float  # as in torch's ``momentum: float = 0``
+    allowed, word = _PLAIN.get(wanted, ((type(value),), ""))
+    if type(value) not in allowed:
+        raise SpecError(f"{name} = {value!r}: must be {word}")
+    return float(value) if wanted is float else value
+
+
+_PLAIN: dict[type, tuple[tuple[type, ...], str]] = {
+    bool: ((bool,), "true or false"),
+    int: ((int,), "a whole number"),
+    float: ((int, float), "a number"),
+    str: ((str,), "a string"),
+}
+
+
+def importable_from(folder: Path) -> None:
+    """Let modules beside a user's spec be imported, after everything that is installed."""
+    if str(folder) not in sys.path:
+        sys.path.append(str(folder))

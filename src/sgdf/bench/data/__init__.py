@@ -1,1 +1,0 @@
-"""Data sets that have to be fetched: where they are kept, how they are checked and read."""

@@ -1,0 +1,85 @@
+"""How long runs will take: by runs like them that are over, or by trying a second of one."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+
+from ..errors import StoreError, first_line
+from ..spec.run import Run
+from ..store.records import Row, RunTable, Seconds
+from ..store.run_folder import Store
+from ..training.randomness import isolated
+from ..training.ranks import Ranks
+from ..training.trainer import Stopped, Trainer
+
+SAMPLE_SECONDS = 1.0
+
+
+def estimate(runs: list[Run], store: Store) -> dict[str, float | str]:
+    """Return the seconds of training that each of the runs has left, by key.
+
+    Runs that differ in seed, optimizer or schedule alone are taken to be as long as each
+    other. Where a run fails on trial, the reason stands in place of the time.
+    """
+    known: dict[str, list[float]] = {}
+    for folder in store.folders():
+        table, result = folder.table(), folder.result()
+        if table and result and result["diverged_at_step"] is None:
+            known.setdefault(_kind(table), []).append(total_seconds(result["seconds"]))
+    left: dict[str, float | str] = {}
+    for run in runs:
+        kind = _kind(run.as_table())
+        try:
+            times = known.get(kind) or known.setdefault(kind, [_time_run(run)])
+        except StoreError:
+            raise  # the data are not there, and that holds for the others too
+        except Exception as error:
+            left[run.key] = first_line(error)
+            continue
+        rows = store.folder(run.key).rows()
+        done = _share_done(run, rows[-1]) if rows else 0.0
+        left[run.key] = (1 - done) * sum(times) / len(times)
+    return left
+
+
+def _share_done(run: Run, row: Row) -> float:
+    """Return how much of a run is done, by its last row of metrics."""
+    if run.train.steps:
+        return row["step"] / run.train.steps
+    return row["epoch"] / run.train.epochs
+
+
+def _kind(table: RunTable) -> str:
+    return json.dumps([table["task"], table["train"]], sort_keys=True)
+
+
+def _time_run(run: Run) -> float:
+    """Train for a moment, and return how long the whole run would take."""
+    with isolated(run.seed, run.train.threads):
+        trainer = Trainer(run, Ranks(alone=True))
+        begun = time.monotonic()
+
+        def pause(trainer: Trainer) -> None:
+            if trainer.step == 1:  # the first one is slower than the rest
+                trainer.seconds.update({"step": 0.0, "data": 0.0})
+            elif time.monotonic() - begun > SAMPLE_SECONDS:
+                raise Stopped
+
+        try:
+            trainer.fit(pause)
+        except Stopped:
+            pass
+        else:
+            return total_seconds(trainer.seconds)
+        step = (trainer.seconds["step"] + trainer.seconds["data"]) / max(1, trainer.step - 1)
+        before = trainer.seconds["evaluation"]
+        trainer.evaluate()
+        evaluations = math.ceil(trainer.epochs / run.train.evaluate_every)
+        return trainer.steps * step + evaluations * (trainer.seconds["evaluation"] - before)
+
+
+def total_seconds(seconds: Seconds) -> float:
+    """Return the time of a run, evaluation included."""
+    return seconds["step"] + seconds["data"] + seconds["evaluation"]

@@ -1,0 +1,149 @@
+"""What is written down of a run while it trains: rows of metrics, checkpoints, TensorBoard."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+
+from ..errors import StoreError
+from ..store.records import Row
+from ..store.run_folder import RunFolder
+from ..store.tensorboard import TensorBoard
+from ..training import checkpoint
+from ..training.trainer import Position, Stopped, Trainer
+from .events import Event
+from .signals import Stop
+
+Tell = Callable[[Event], None]
+Watch = Callable[[list[Row]], bool]
+"""Looks at a run's metrics at the end of each epoch, and returns whether to stop the run."""
+PUBLISH_SECONDS = 1.0
+"""Metrics are written and reported at most this often: a tiny task has 100 rows by then."""
+
+
+def never_stop(rows: list[Row]) -> bool:
+    """Watch a run without ever stopping it."""
+    return False
+
+
+class Recorder:
+    """Writes down what a trainer does: its metrics at once, its state now and then.
+
+    Args:
+        folder: where to; only the first process keeps anything.
+        every: seconds between checkpoints.
+        stop: asks for an end.
+        tell: is told of metrics and checkpoints.
+        watch: may end the run before its time.
+    """
+
+    def __init__(
+        self,
+        folder: RunFolder,
+        every: float,
+        stop: Stop,
+        tell: Tell,
+        watch: Watch = never_stop,
+    ) -> None:
+        self.folder, self.every, self.stop, self.tell = folder, every, stop, tell
+        self.watch = watch
+        self.publish_at = time.monotonic()
+        self.save_at = self.publish_at + every
+        self.saved: Position | None = None
+        self.tensorboard: TensorBoard | None = None
+        self.published = self.in_tensorboard = 0
+
+    def begin(self, trainer: Trainer) -> None:
+        """Go on with what there is of the run."""
+        self.published = self.in_tensorboard = len(trainer.rows)
+        if trainer.step:
+            self.saved = trainer.position
+        if trainer.ranks.rank == 0:
+            self.folder.write_rows(trainer.rows)
+            self.folder.drop_probe_rows(after=trainer.step)
+            with self._dispensable():
+                self.tensorboard = TensorBoard(self.folder.path / "tensorboard", trainer.step + 1)
+            self._tell_progress(trainer, None)
+        if trainer.step and self._has_seen_enough(trainer):
+            raise Stopped
+
+    def __call__(self, trainer: Trainer) -> None:
+        """Publish and save if it is time; raise ``Stopped`` if an end was asked for."""
+        if self._has_seen_enough(trainer):
+            self.publish(trainer)
+            self.save(trainer)
+            raise Stopped
+        now, several = time.monotonic(), trainer.ranks.count > 1
+        if not (several or now >= self.publish_at or now >= self.save_at or self.stop.is_set()):
+            return
+        if now >= self.publish_at:
+            self.publish(trainer)
+        stop, save = self.stop.is_set(), now >= self.save_at
+        if several:  # who must agree, and do so when they talk anyway
+            if trainer.epoch_step and trainer.step % trainer.settings.log_every:
+                return
+            stop, save = trainer.ranks.broadcast((stop, save))
+        if stop or save:
+            self.save(trainer)
+        if stop:
+            raise Stopped
+
+    def _has_seen_enough(self, trainer: Trainer) -> bool:
+        at_an_end = not trainer.epoch_step and not trainer.finished
+        return at_an_end and self.watch(trainer.rows)
+
+    def publish(self, trainer: Trainer) -> None:
+        """Write and tell of the rows that are new."""
+        rows = trainer.rows[self.published :]
+        if rows and trainer.ranks.rank == 0:
+            self.folder.append(rows)
+            self._tell_progress(trainer, rows[-1])
+        if trainer.probes.rows:
+            self.folder.append_probe_rows(trainer.probes.rows)
+            trainer.probes.rows.clear()
+        self.published = len(trainer.rows)
+        self.publish_at = time.monotonic() + PUBLISH_SECONDS
+
+    def save(self, trainer: Trainer) -> None:
+        """Save a checkpoint, unless this very state is saved already.
+
+        The rows go to TensorBoard before: at 0.1 ms each, that is no work for between two
+        steps, and what is written twice after a kill does not count twice.
+        """
+        self._write_tensorboard(trainer)
+        if trainer.probes.rows:  # which a resumed run would not make again
+            self.publish(trainer)
+        if trainer.position != self.saved:
+            state = trainer.state()
+            if trainer.ranks.rank == 0:
+                checkpoint.save(self.folder, state, trainer.step)
+                self.tell({"event": "saved", "step": trainer.step})
+            self.saved = trainer.position
+        self.save_at = time.monotonic() + self.every
+
+    def end(self, trainer: Trainer) -> None:
+        """Publish what is left; a checkpoint has what matters of it, should that fail."""
+        with contextlib.suppress(StoreError):
+            self.publish(trainer)
+        self._write_tensorboard(trainer)
+        if self.tensorboard:
+            self.tensorboard.close()
+
+    def _write_tensorboard(self, trainer: Trainer) -> None:
+        if self.tensorboard:
+            with self._dispensable():
+                self.tensorboard.add(trainer.rows[self.in_tensorboard :])
+            self.in_tensorboard = len(trainer.rows)
+
+    @contextlib.contextmanager
+    def _dispensable(self) -> Iterator[None]:
+        """Do without TensorBoard's events if they cannot be written: they are only a copy."""
+        try:
+            yield
+        except StoreError as error:
+            self.tensorboard = None
+            self.folder.notices.append(f"{error}; it goes on without TensorBoard's events")
+
+    def _tell_progress(self, trainer: Trainer, row: Row | None) -> None:
+        self.tell({"event": "progress", "step": trainer.step, "steps": trainer.steps, "row": row})

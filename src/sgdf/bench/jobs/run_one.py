@@ -1,0 +1,161 @@
+"""One run from where it was left to its end, with everything kept on the way."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from ..errors import StoreError, first_line
+from ..spec.run import ProbeSpec, Run
+from ..store.run_folder import RunFolder, State, Store
+from ..training import checkpoint
+from ..training.randomness import isolated
+from ..training.ranks import Ranks
+from ..training.result import line_of, result_of
+from ..training.trainer import Stopped, Trainer
+from .events import Display, Event
+from .job import TO_DO
+from .provenance import differences, provenance
+from .recorder import Recorder, Tell, Watch, never_stop
+from .signals import Stop
+
+
+def run_one(
+    run: Run,
+    store: Path,
+    checkpoint_every: float,
+    display: Display,
+    stop: Stop,
+    ranks: Ranks,
+    watch: Watch = never_stop,
+    probes: Sequence[ProbeSpec] = (),
+) -> bool:
+    """Do one run, unless that is not to be; return whether it was tried.
+
+    Args:
+        run: which.
+        store: the folder that keeps the runs.
+        checkpoint_every: seconds between checkpoints.
+        display: is told of it.
+        stop: asks for an end.
+        ranks: those that train it together.
+        watch: may end it before its time; with one process only.
+        probes: what looks at its gradients.
+    """
+    folder, first = Store(store).folder(run.key), ranks.rank == 0
+
+    def tell(event: Event) -> None:
+        if first:
+            display(run.key, event)
+
+    try:
+        wanted = first and not stop.is_set() and folder.progress() in TO_DO
+        with folder.claimed() if wanted else contextlib.nullcontext(False) as ours:
+            # Another process may have finished it before the claim.
+            if not ranks.broadcast(ours and folder.progress() in TO_DO):
+                return False
+            tell({"event": "begin", "process": os.getpid()})
+            state, line = train_run(
+                run,
+                folder,
+                ranks,
+                checkpoint_every=checkpoint_every,
+                stop=stop,
+                tell=tell,
+                watch=watch,
+                probes=probes,
+            )
+            for notice in folder.notices:
+                tell({"event": "notice", "line": notice})
+    except StoreError as error:
+        if ranks.count > 1:
+            raise  # the others would wait for this process
+        state, line = State.PAUSED, str(error)
+    tell({"event": "end", "state": state.value, "line": line})
+    return True
+
+
+def mark_failed(store: Path, key: str, line: str, display: Display) -> None:
+    """Write down that a run failed whose process could not do so itself."""
+    folder = Store(store).folder(key)
+    with folder.claimed() as ours:
+        if ours:  # else somebody else is at it, and may fare better
+            folder.fail(line)
+            display(key, {"event": "end", "state": State.FAILED.value, "line": line})
+
+
+def train_run(
+    run: Run,
+    folder: RunFolder,
+    ranks: Ranks,
+    *,
+    checkpoint_every: float,
+    stop: Stop,
+    tell: Tell,
+    watch: Watch = never_stop,
+    probes: Sequence[ProbeSpec] = (),
+) -> tuple[State, str]:
+    """Do a run, or what is left of it, in a folder that is claimed.
+
+    Whatever the task or the optimizer raises is written down as the run's failure. If
+    the store cannot be written to, the run is left as it was saved last.
+
+    Returns:
+        How far the run is now, and a line about it.
+    """
+    try:
+        with isolated(run.seed, run.train.threads):
+            recorder = Recorder(folder, checkpoint_every, stop, tell, watch)
+            return _train(run, folder, ranks, recorder, probes)
+    except Stopped:
+        return State.PAUSED, "stopped; the same command goes on from here"
+    except StoreError as error:
+        if ranks.count > 1:
+            raise  # the others would wait for this process
+        return State.PAUSED, str(error)
+    except (Exception, SystemExit) as error:
+        if ranks.rank == 0:
+            with contextlib.suppress(StoreError):  # then the run is tried again
+                folder.fail(error)
+        if ranks.count > 1:
+            raise
+        return State.FAILED, first_line(error)
+
+
+def _train(
+    run: Run,
+    folder: RunFolder,
+    ranks: Ranks,
+    recorder: Recorder,
+    probes: Sequence[ProbeSpec],
+) -> tuple[State, str]:
+    first = ranks.rank == 0
+    trainer = Trainer(run, ranks, probes)
+    saved = ranks.broadcast(checkpoint.load(folder) if first else None)
+    if saved is not None:
+        trainer.load(saved)
+    if first:
+        here = provenance(run, trainer.task.digest)
+        if saved is not None:
+            changed = differences(folder.environments(), here)
+            if "data" in changed:
+                # Images that it has trained on could now be among those held back.
+                raise StoreError(
+                    "it was begun on other data: find those again (--data FOLDER), or begin anew "
+                    "with --out another folder"
+                )
+            folder.notices += [f"it goes on with another {what} than before" for what in changed]
+        folder.add_environment(here)
+    recorder.begin(trainer)
+    try:
+        trainer.fit(recorder)
+        recorder.save(trainer)
+    finally:
+        recorder.end(trainer)
+    state = State.FINISHED if trainer.diverged is None else State.DIVERGED
+    result = result_of(trainer)
+    if first:
+        folder.finish(state, result, trainer.rows)
+    return state, line_of(result)

@@ -1,1 +1,0 @@
-"""The networks of the paper: three families, each for images of two sizes."""

@@ -1,0 +1,1 @@
+"""The tables of the paper as data: its results and its settings."""

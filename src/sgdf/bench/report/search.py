@@ -1,0 +1,138 @@
+"""The report on a search: its record, the best settings, and what each option does."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+
+from ...present.plots import Plot, Sheet, drawing, in_per_cent, logarithmic
+from ...present.styles import Style
+from ..search.results import OptimizerResult, SearchResult
+from ..store import files
+from ..tasks.metric import shown_as
+from .optimizer_styles import optimizer_styles
+
+TITLE = "What each option does"
+ABOUT = (
+    "The metric on validation data, the mean over the seeds of the search, at each setting that "
+    "was tried; the star is the best of the optimizer. Crosses at the edge: settings that "
+    "diverged, were given up as worse than others, or came out too far off to be shown."
+)
+BEST, LOST = "best", "given up, diverged or off the scale"
+LEFT_OUT = 0.25
+"""The share of finished trials, the worst, that is off the scale."""
+WIDTH, HEIGHT, COLUMNS = 2.7, 1.9, 4
+
+
+def write_search(result: SearchResult, folder: Path) -> list[Path]:
+    """Write the record and the plot and, once the search is complete, the best settings."""
+    record, experiment = folder / "search.json", folder / f"{result.search.name}-tuned.toml"
+    written = [record]
+    files.write(record, (json.dumps(result.record(), indent=1) + "\n").encode())
+    if any(found.best for found in result.found):
+        with files.store_errors(folder):
+            sensitivity(result).write(folder)
+        written += [folder / "sensitivity.png", folder / "sensitivity.pdf"]
+        if result.complete:
+            files.write(experiment, result.experiment().encode())
+            written.append(experiment)
+    return written
+
+
+def sensitivity(result: SearchResult) -> Plot:
+    """Draw the metric against each option that was tried, a panel for each optimizer."""
+    shown = [(found, option) for found in result.found for option in found.candidate.space]
+    by_name = optimizer_styles([found.candidate.name for found in result.found])
+    low, high = _scale(result)
+    tried = f"validation {result.metric.name} of a trial"
+    metric = result.metric
+    scale, unit = shown_as(metric.name, metric.unit, _values(result))
+    with drawing("sensitivity"):
+        sheet = Sheet(len(shown), WIDTH, HEIGHT, [tried, BEST, LOST], COLUMNS)
+        for panel, (found, option) in zip(sheet.panels, shown, strict=True):
+            panel.set_ylim(scale * low, scale * high)
+            handles = _draw(panel, found, option, by_name[found.candidate.name], scale)
+            panel.set_title(found.candidate.name)
+            panel.set_xlabel(option)
+            if unit == "%":
+                in_per_cent(panel)
+        figure = sheet.legend({tried: handles.pop("tried"), **handles})
+    return Plot("sensitivity", "", TITLE, ABOUT, figure)
+
+
+def _values(result: SearchResult) -> list[float]:
+    """Return what all finished trials came to."""
+    values = [t.value for f in result.found for t in f.trials if t.value is not None]
+    return [value for value in values if math.isfinite(value)]
+
+
+def _scale(result: SearchResult) -> tuple[float, float]:
+    """Return the ends of the upright axis, the same for all, with room for the better part."""
+    best = [f.best.value for f in result.found if f.best and f.best.value is not None]
+    worst = float(
+        np.quantile(_values(result), LEFT_OUT if result.metric.is_maximized else 1.0 - LEFT_OUT)
+    )
+    low, high = min([worst, *best]), max([worst, *best])
+    margin = 0.1 * (high - low) or 0.01 * abs(high) or 0.01
+    return low - margin, high + margin
+
+
+def _draw(
+    panel: Axes, found: OptimizerResult, option: str, style: Style, scale: float
+) -> dict[str, Any]:
+    """Draw one optimizer's trials against one option; return what the legend explains."""
+    low, high = panel.get_ylim()
+    places = _places(panel, found, option)
+    tried = [(places[t.number], t) for t in found.trials if t.number in places]
+    seen = sorted(
+        (place, scale * t.value)
+        for place, t in tried
+        if t.value is not None and low <= scale * t.value <= high
+    )
+    lost = [place for place, t in tried if t.value is None or not low <= scale * t.value <= high]
+    (points,) = panel.plot(
+        [place for place, _ in seen],
+        [value for _, value in seen],
+        marker=style.marker,
+        color=style.color,
+        markersize=3.5,
+        # Points that differ in another option too are on no line.
+        linewidth=0.8 if len(found.candidate.space) == 1 else 0.0,
+    )
+    best = found.best
+    (star,) = panel.plot(
+        [places[best.number]] if best else [],
+        [scale * best.value] if best and best.value is not None else [],
+        "*",
+        color=style.color,
+        markeredgecolor="black",
+        markersize=10,
+    )
+    (crosses,) = panel.plot(
+        lost,
+        [0.03 if found.metric.is_maximized else 0.97] * len(lost),
+        "x",
+        color="gray",
+        markersize=4,
+        transform=panel.get_xaxis_transform(),
+        clip_on=False,
+    )
+    return {"tried": points, BEST: star, LOST: crosses}
+
+
+def _places(panel: Axes, found: OptimizerResult, option: str) -> dict[int, float]:
+    """Return where each trial stands, and give the axis its scale."""
+    values = {t.number: t.options[option] for t in found.trials if option in t.options}
+    if all(type(value) in (int, float) for value in values.values()):
+        least, most = min(values.values(), default=0), max(values.values(), default=0)
+        if getattr(found.candidate.space[option], "log", least > 0 and most >= 10 * least):
+            logarithmic(panel, "x")
+        return {number: float(value) for number, value in values.items()}
+    names = list(dict.fromkeys(str(value) for value in values.values()))
+    panel.set_xticks(range(len(names)), names)
+    return {number: float(names.index(str(value))) for number, value in values.items()}

@@ -1,0 +1,77 @@
+"""The plot of what it all came to: every seed as a dot, and the mean with its interval.
+
+A triangle at an edge: a seed lies beyond it.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.ticker import PercentFormatter
+
+from ...present.plots import ABOVE, BELOW, LETTER, Sheet, mark, short
+from ...present.styles import Style
+from .findings import Problem
+from .tables import MOST_COMPARED
+
+ROW = 0.2
+"""Inches of a row."""
+
+
+def dots(problem: Problem, by_name: dict[str, Style]) -> Figure | None:
+    """Draw the test metric of each finished run, a row for each setting, the best first."""
+    shown = [s for s in problem.headline if s.values("test", problem.metric)]
+    if not 2 <= len(shown) <= MOST_COMPARED:
+        return None
+    scale, _ = problem.units[problem.metric]
+    sheet = Sheet(1, 6.5, BELOW + ABOVE + ROW * len(shown), [])
+    (panel,) = sheet.panels
+    samples = [setting.sample("test", problem.metric) for setting in shown]
+    low, high = _limits([scale * value for sample in samples for value in sample.values])
+    panel.set_xlim(low, high)
+    for row, (setting, sample) in enumerate(zip(shown, samples, strict=True)):
+        style = by_name[setting.optimizer]
+        values = [scale * value for value in sample.values if math.isfinite(value)]
+        drawn = panel.plot(values, [row] * len(values), "o", color=style.color, alpha=0.5, ms=4)
+        for sign, edge, beyond in (
+            ("<", low, any(value < low for value in values)),
+            (">", high, any(value > high for value in values)),
+        ):
+            at = [edge] if beyond else []
+            drawn += panel.plot(at, [row] * len(at), sign, color=style.color, clip_on=False, ms=5)
+        drawn += panel.plot([scale * sample.mean], [row], "|", color=style.color, ms=11, mew=2)
+        if sample.interval is not None:
+            ends = [scale * end for end in sample.interval]
+            drawn += panel.plot(ends, [row, row], color=style.color, linewidth=1.2)
+        mark(setting.optimizer, *drawn)
+    names = [short(setting.name) for setting in shown]
+    panel.set_yticks(range(len(shown)), names)
+    for setting, label in zip(shown, panel.get_yticklabels(), strict=True):
+        mark(setting.optimizer, label)
+    panel.set_ylim(len(shown) - 0.4, -0.6)
+    panel.set_xlabel(f"test {problem.metric}")
+    panel.grid(axis="y", visible=False)
+    if scale == 100.0:
+        panel.xaxis.set_major_formatter(PercentFormatter(100.0))
+    _make_room(sheet, max(map(len, names)))
+    return sheet.figure
+
+
+def _limits(values: list[float]) -> tuple[float, float]:
+    """Return the ends of the axis: all values, unless a few would flatten the rest."""
+    finite = np.array([value for value in values if math.isfinite(value)])
+    first, last = np.quantile(finite, (0.05, 0.95))
+    room = 0.5 * (last - first) or 0.05 * abs(last) or 1.0
+    low, high = max(finite.min(), first - room), min(finite.max(), last + room)
+    margin = 0.03 * (high - low) or room
+    return float(low - margin), float(high + margin)
+
+
+def _make_room(sheet: Sheet, letters: int) -> None:
+    """Move the left edge of the panel to where the names end."""
+    (panel,) = sheet.panels
+    box, across = panel.get_position(), sheet.figure.get_figwidth()
+    left = min(0.6, (letters * LETTER + 0.25) / across)
+    panel.set_position((left, box.y0, box.x1 - left, box.height))

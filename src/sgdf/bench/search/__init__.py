@@ -1,0 +1,1 @@
+"""The search for the best settings, with an equal budget for each optimizer."""

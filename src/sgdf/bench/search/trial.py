@@ -1,0 +1,155 @@
+"""One trial of a search, from where it was left to its end."""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+
+from optuna.trial import Trial, TrialState
+
+from ..jobs.events import Display, Event
+from ..jobs.plan import Plan
+from ..jobs.recorder import never_stop
+from ..jobs.run_one import run_one
+from ..jobs.signals import Stop
+from ..spec.labels import setting_text
+from ..spec.run import Run
+from ..store.records import Result, Row
+from ..store.run_folder import RunFolder, State, Store
+from ..training.ranks import Ranks
+from .trials import PAUSE_SECONDS, Trials
+
+
+class TrialRun:
+    """One trial from where it was left to its end.
+
+    Args:
+        trials: those that it is one of.
+        trial: which.
+        display: is told of its runs.
+        stop: asks for an end.
+        ranks: this process alone.
+    """
+
+    def __init__(
+        self, trials: Trials, trial: Trial, display: Display, stop: Stop, ranks: Ranks
+    ) -> None:
+        self.trials, self.trial, self.display, self.stop = trials, trial, display, stop
+        self.ranks = ranks
+        self.search, candidate = trials.search, trials.candidate
+        self.reported = set(trials.all()[trial.number].intermediate_values)
+        self.options = candidate.draw(trial)
+        self.runs = self.search.runs(candidate, self.options)
+        self.pruned_at: int | None = None
+        self.last_line = ""
+
+    def go(self) -> bool:
+        """Do its runs and tell Optuna; return whether it came to an end."""
+        self.trial.set_user_attr("options", self.options)
+        self.trial.set_user_attr("runs", [run.key for run in self.runs])
+        results: list[Result] = []
+        for run in self.runs:
+            state = self._do(run)
+            folder = Store(self.search.store).folder(run.key)
+            if state is State.FINISHED:
+                results.append(_result(folder))
+                continue
+            epochs = sum(result["epoch"] for result in results) + self._epochs(folder.rows())
+            if self.pruned_at is not None:
+                self._end("pruned", epochs, state=TrialState.PRUNED)
+            elif state is State.DIVERGED:
+                self._end("diverged", epochs, state=TrialState.PRUNED)
+            elif state is State.FAILED:
+                self._end("failed", epochs, state=TrialState.FAIL)
+            else:
+                return False
+            return True
+        chosen = [result["selected"]["validation"] for result in results]
+        metric, epochs = results[0]["metric"], sum(result["epoch"] for result in results)
+        if all("loss" in figures for figures in chosen):
+            loss = statistics.fmean(figures["loss"] for figures in chosen)
+            self.trial.set_user_attr("loss", loss)
+        value = statistics.fmean(figures[metric] for figures in chosen)
+        if math.isfinite(value):
+            self._end("finished", epochs, value)
+        else:
+            self._end("diverged", epochs, state=TrialState.PRUNED)
+        return True
+
+    def _do(self, run: Run) -> State:
+        """Do a run, or wait for who is at it."""
+        plan = Plan((run,), self.search.store, self.search.checkpoint_every)
+        plan.prepare()
+        folder = Store(self.search.store).folder(run.key)
+        watch = self._watch if run is self.runs[0] else never_stop
+        while not self.stop.is_set():
+            tried = run_one(
+                run,
+                self.search.store,
+                self.search.checkpoint_every,
+                self._tell,
+                self.stop,
+                self.ranks,
+                watch,
+            )
+            state = folder.progress()
+            if tried or state.has_result or state is State.FAILED:
+                return state
+            time.sleep(PAUSE_SECONDS)
+        return folder.progress()
+
+    def _watch(self, rows: list[Row]) -> bool:
+        """Report each epoch's metric, and say whether the trial is to be given up."""
+        metric = self.search.metric.name
+        for row in rows:
+            if "validation" in row and row["epoch"] not in self.reported:
+                self.trial.report(row["validation"][metric], row["epoch"])
+                self.reported.add(row["epoch"])
+        if self.trial.should_prune():
+            self.pruned_at = rows[-1]["epoch"]
+        return self.pruned_at is not None
+
+    def _tell(self, run: str, event: Event) -> None:
+        """Pass on what happens; how runs end is told of the trial as a whole."""
+        if event["event"] == "begin":
+            (seed,) = (one.seed for one in self.runs if one.key == run)
+            event = {**event, "name": f"{self.name}, seed {seed}"}
+        if event["event"] == "end":
+            self.last_line = event["line"]
+            stopped = event["state"] == State.PAUSED.value and self.pruned_at is None
+            event = {**event, "quiet": not stopped}
+        self.display(run, event)
+
+    @property
+    def name(self) -> str:
+        """What it is called."""
+        setting = setting_text(self.options)
+        return f"{self.trials.candidate.name} trial {self.trial.number}, {setting}"
+
+    def _end(
+        self,
+        outcome: str,
+        epochs: int,
+        value: float | None = None,
+        state: TrialState | None = None,
+    ) -> None:
+        self.trial.set_user_attr("outcome", outcome)
+        self.trial.set_user_attr("epochs", epochs)
+        self.trials.tell(self.trial, value, state)
+        lines = {
+            "finished": f"validation {self.search.metric.name} {value or 0.0:.4g}",
+            "pruned": f"given up after {self.pruned_at} epochs, worse than others were then",
+            "failed": f"failed: {self.last_line}",
+        }
+        line = lines.get(outcome, self.last_line)
+        self.display(self.runs[0].key, {"event": "over", "name": self.name, "line": line})
+
+    def _epochs(self, rows: list[Row]) -> int:
+        return max((row["epoch"] for row in rows), default=0)
+
+
+def _result(folder: RunFolder) -> Result:
+    result = folder.result()
+    assert result is not None, "a finished run has a result"
+    return result

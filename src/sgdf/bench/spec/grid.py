@@ -1,0 +1,81 @@
+"""Lists are the grid: what a value with lists in it stands for."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from typing import Any
+
+from ..errors import SpecError
+from ..store.records import Table
+
+
+def as_list(value: Any) -> list[Any]:
+    """Return a list as it is, and any other value as the only one of a list."""
+    return value if isinstance(value, list) else [value]
+
+
+def change(document: Table, key: str, value: Any) -> None:
+    """Set the value at a dotted key, in each of several tables where a name stands for such."""
+    name, dot, rest = key.partition(".")
+    if not dot:
+        document[name] = value
+        return
+    inner = document.setdefault(name, {})
+    for table in as_list(inner):
+        if not isinstance(table, dict):
+            raise SpecError(f"{key} = {value!r}: cannot be set, {name} is not a table")
+        change(table, rest, value)
+
+
+def empty_list(value: Any) -> str | None:
+    """Return the dotted key of a list without items, which would make the grid empty."""
+    for table in as_list(value):
+        for key, inner in table.items() if isinstance(table, dict) else ():
+            found = "" if inner == [] else empty_list(inner)
+            if found is not None:
+                return f"{key}.{found}".rstrip(".")
+    return None
+
+
+def grid_size(value: Any) -> int:
+    """Return how many values ``grid`` would yield, without making them."""
+    if isinstance(value, dict):
+        return math.prod(map(grid_size, value.values()))
+    if isinstance(value, list):
+        return sum(grid_size(item) if isinstance(item, dict) else 1 for item in value)
+    return 1
+
+
+def grid(value: Any) -> Iterator[Any]:
+    """Yield what a value with lists in it stands for, one without lists at a time."""
+    if isinstance(value, dict):
+        for items in itertools.product(*(list(grid(item)) for item in value.values())):
+            yield dict(zip(value, items, strict=True))
+    elif isinstance(value, list):
+        for item in value:
+            yield from grid(item) if isinstance(item, dict) else [item]
+    else:
+        yield value
+
+
+def quoted(options: Table) -> Table:
+    """Put list values into a list of their own, as a spec has them."""
+    return {key: _quoted(value) for key, value in options.items()}
+
+
+def _quoted(value: Any) -> Any:
+    if isinstance(value, dict):
+        return quoted(value)
+    return [list(value)] if isinstance(value, list | tuple) else value
+
+
+def misfit(value: Any, key: str = "") -> str | None:
+    """Return a key and value that no setting can have: NaN, dates and times."""
+    if isinstance(value, dict | list):
+        inner = value.items() if isinstance(value, dict) else ((None, item) for item in value)
+        found = (misfit(item, ".".join(filter(None, (key, name)))) for name, item in inner)
+        return next(filter(None, found), None)
+    fits = isinstance(value, bool | int | float | str) and value == value
+    return None if fits else f"{key} = {value}"

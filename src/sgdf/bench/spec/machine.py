@@ -1,0 +1,57 @@
+"""What a run leaves to the machine that does it: device, threads, processes."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import torch
+
+from ..errors import SpecError
+from .run import Experiment
+
+
+def automatic_device() -> str:
+    """Return what ``device = "auto"`` stands for: the machine's accelerator, if it has one."""
+    accelerator = (
+        torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+    )
+    return accelerator.type if accelerator else "cpu"
+
+
+def resolve_machine(
+    experiment: Experiment, threads: int, processes: int = 1, anywhere: bool = False
+) -> Experiment:
+    """Return the experiment with nothing about the machine left open.
+
+    Args:
+        experiment: as read.
+        threads: what a run gets that does not say how many it wants.
+        processes: how many train each run together.
+        anywhere: let it name devices that this machine has not: others will do it.
+    """
+    there = automatic_device()
+    runs = []
+    for run in experiment.runs:
+        train = run.train
+        if train.processes not in (0, processes):
+            raise SpecError(
+                f"train.processes = {train.processes}: there are {processes}; start it with "
+                f"torchrun --nproc-per-node {train.processes} -m sgdf run"
+            )
+        parts = processes * train.accumulate
+        if train.batch_size % parts:
+            raise SpecError(
+                f"train.batch_size = {train.batch_size}: must be a multiple of {parts}, the parts "
+                "that accumulate and the processes make of it"
+            )
+        device = there if train.device == "auto" else train.device
+        if not anywhere and torch.device(device).type not in ("cpu", there):
+            allowed = ", ".join(sorted({"cpu", there}))
+            raise SpecError(f"train.device = {device!r}: not available; allowed here: {allowed}")
+        if processes > 1 and torch.device(device).index is not None:
+            raise SpecError(f"train.device = {device!r}: each process needs its own; leave out :N")
+        train = dataclasses.replace(
+            train, device=device, threads=train.threads or threads, processes=processes
+        )
+        runs.append(dataclasses.replace(run, train=train))
+    return dataclasses.replace(experiment, runs=tuple({run.key: run for run in runs}.values()))

@@ -1,0 +1,57 @@
+"""How a run's best epoch is chosen, and which data that leaves for training."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..errors import SpecError
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """One way to choose the epoch that counts.
+
+    Attributes:
+        name: as an experiment has it.
+        chooses_on: the split whose metric decides.
+        chosen: the name of the chosen epoch in a result.
+        trains_on_validation: whether the validation data are trained on too.
+        watched: what a schedule that waits for a plateau looks at.
+    """
+
+    name: str
+    chooses_on: str
+    chosen: str
+    trains_on_validation: bool
+    watched: str
+
+    @property
+    def is_fair(self) -> bool:
+        """Whether the choice leaves the test data alone, so that settings may be chosen too."""
+        return self.chooses_on != "test"
+
+    def splits(self, offered: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the splits to evaluate, of those that a task offers.
+
+        Raises:
+            SpecError: if the task has not the data that this protocol needs.
+        """
+        if "test" not in offered:
+            raise SpecError(
+                f"the task's splits are {', '.join(offered) or 'none'}; it needs test, which a "
+                "report shows"
+            )
+        if self.chooses_on not in offered:
+            raise SpecError(
+                f'protocol = "{self.name}": chooses on {self.chooses_on} data, but the task has '
+                f'only {", ".join(offered)}; protocol = "paper" chooses on test data'
+            )
+        return tuple(s for s in offered if not (self.trains_on_validation and s == "validation"))
+
+
+PROTOCOLS = {
+    "validation": Protocol("validation", "validation", "selected", False, "validation"),
+    "paper": Protocol("paper", "test", "best_on_test", True, "train"),
+}
+"""The first chooses on validation data. The second is the paper's: it trains on all data but the
+test data and reports the best epoch on these, which flatters."""

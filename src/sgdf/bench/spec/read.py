@@ -1,0 +1,242 @@
+"""From a document to its runs: every rule about what an experiment may say.
+
+A document describes one run; wherever a value is a list, it describes one run for each
+item, and several lists give all combinations. An array of tables (``[[optimizer]]``) is
+such a list too. A value that is itself a list stands in a list of its own:
+``betas = [[0.9, 0.999]]``.
+
+Keys and names are checked first and need no torch, which takes a second to import. Options
+need the class that they are for; last, each optimizer and schedule is made once.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from ..catalog.lookup import check_name, options_of
+from ..catalog.optimizers import OPTIMIZERS, optimizer_options
+from ..catalog.probes import PROBES
+from ..catalog.schedules import SCHEDULERS, schedule_options, waits_for_plateau
+from ..errors import SpecError, naming
+from ..store.records import Table
+from ..tasks import TASKS, find_task
+from .document import apply_changes, load_document
+from .fields import read_table, unknown_key
+from .grid import as_list, empty_list, grid, grid_size, misfit
+from .protocol import PROTOCOLS
+from .run import Experiment, Named, ProbeSpec, Run, Schedule, Training
+
+MAX_RUNS = 100_000
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+DEFAULT_SCHEDULE = {"name": "ConstantLR", "factor": 1.0}
+KEYS = ("seed", "protocol", "task", "optimizer", "schedule", "train")
+
+T = TypeVar("T")
+
+
+def load(source: str | Path, changes: Table | None = None) -> Experiment:
+    """Read an experiment.
+
+    Args:
+        source: the name of a bundled experiment, or the path of a file.
+        changes: values that take the place of the file's, by dotted key.
+
+    Raises:
+        SpecError: with file, key, value and what is allowed, if anything is wrong.
+    """
+    with naming(source):
+        return read(apply_changes(load_document(source), changes or {}))
+
+
+def read(document: Table, build: bool = True) -> Experiment:
+    """Return the experiment that a parsed TOML document describes.
+
+    Args:
+        document: as ``load_document`` returns it.
+        build: make every optimizer and schedule once, to see that they can be made.
+    """
+    document = _without_search(document)
+    name, about = document.pop("name", "experiment"), document.pop("about", "")
+    for key, value in (("name", name), ("about", about)):
+        if not isinstance(value, str):
+            raise SpecError(f"{key} = {value!r}: must be a string")
+    if not NAME.fullmatch(name) or ".." in name:
+        raise SpecError(
+            f"name = {name!r}: names a folder, so it must consist of letters, digits, '.', '_' "
+            "and '-', begin with a letter or digit, and hold no '..'; it is the file's name unless "
+            'the file says name = "…"'
+        )
+    wrong = misfit(document)
+    if wrong:
+        raise SpecError(f"{wrong}: must be a string, a number, true or false, or a list or table")
+    empty = empty_list(document)
+    if empty:
+        raise SpecError(f"{empty} = []: stands for no run; it needs an item at least")
+    size = grid_size(document)
+    if size > MAX_RUNS:
+        raise SpecError(f"stands for {size:,} runs; at most {MAX_RUNS:,} are allowed")
+    probes = tuple(map(_probe, as_list(document.pop("probe", []))))
+    once = _Once()
+    tables = list(grid(document))
+    for table in tables:
+        _check_names(table, once)
+    runs = [_run(table, build, once) for table in tables]
+    runs.sort(key=lambda run: run.seed)  # so that a part of the grid compares all optimizers
+    return Experiment(name, about, tuple({run.key: run for run in runs}.values()), probes)
+
+
+def _without_search(document: Table) -> Table:
+    """Return a document without what is there for ``sgdf tune``, if that leaves nothing open."""
+    document = dict(document)
+    what = "is for sgdf tune, which writes an experiment of the best settings to be run"
+    if "search" in document:
+        raise SpecError(f"[search]: {what}")
+    several = isinstance(document.get("optimizer"), list)
+    tables = document["optimizer"] if several else [document.get("optimizer")]
+    for index, table in enumerate(tables):
+        if isinstance(table, dict) and isinstance(table.get("search"), dict):
+            unset = [option for option in table["search"] if option not in table]
+            if unset:
+                raise SpecError(f"optimizer.search.{unset[0]}: {what}; or set {unset[0]} too")
+            rest = {key: value for key, value in table.items() if key != "search"}
+            tables = [*tables[:index], rest, *tables[index + 1 :]]
+            document["optimizer"] = tables if several else rest
+    return document
+
+
+class _Once:
+    """Calls a function once for equal arguments: a grid has few distinct tables."""
+
+    def __init__(self) -> None:
+        self.results: dict[str, Any] = {}
+
+    def __call__(self, function: Callable[..., T], *arguments: Any) -> T:
+        key = function.__name__ + repr(arguments)
+        if key not in self.results:
+            self.results[key] = function(*arguments)
+        result: T = self.results[key]
+        return result
+
+
+def _check_names(table: Table, once: _Once) -> None:
+    """Raise if a key, a name or a value is wrong that can be judged without torch."""
+    for key, value in table.items():
+        if key not in KEYS:
+            raise SpecError(unknown_key(key, value, ("name", "about", "extends", "probe", *KEYS)))
+    seed, protocol = table.get("seed", 0), table.get("protocol", "validation")
+    if not isinstance(seed, int) or isinstance(seed, bool) or not 0 <= seed < 2**32:
+        raise SpecError(f"seed = {seed!r}: must be a whole number from 0 to 2^32 - 1")
+    if protocol not in PROTOCOLS:
+        raise SpecError(f"protocol = {protocol!r}: must be one of {', '.join(PROTOCOLS)}")
+    once(read_table, Training, _training(table), "train")
+    for kind, known, default in (
+        ("optimizer", {name: entry.path for name, entry in OPTIMIZERS.items()}, None),
+        ("task", TASKS, None),
+        ("schedule", SCHEDULERS, DEFAULT_SCHEDULE),
+    ):
+        once(_check_name, _table(table, kind, default), kind, known)
+
+
+def _check_name(table: Table, kind: str, known: dict[str, str]) -> None:
+    name, _ = _named({**DEFAULT_SCHEDULE, **table} if kind == "schedule" else table, kind)
+    with naming(f"{kind} {name!r}"):
+        check_name(name, known, kind)
+
+
+def _training(table: Table) -> Table:
+    """Return the ``[train]`` of a run: an optimizer's own settings come first."""
+    own = _table(_table(table, "optimizer"), "train", {})
+    training = {**_table(table, "train", {}), **own}
+    if training.get("steps") and "epochs" in training:
+        raise SpecError(
+            f"train.steps = {training['steps']!r}: give the length in steps or in epochs, not both"
+        )
+    return training
+
+
+def _run(table: Table, build: bool, once: _Once) -> Run:
+    train: Training = once(read_table, Training, _training(table), "train")
+    options = {key: value for key, value in table["optimizer"].items() if key != "train"}
+    optimizer = once(_optimizer, options, build)
+    schedule = table.get("schedule", DEFAULT_SCHEDULE)
+    return Run(
+        task=once(_task, table["task"]),
+        optimizer=optimizer,
+        schedule=once(_schedule, schedule, optimizer, train.steps or train.epochs, build),
+        train=train,
+        protocol=table.get("protocol", "validation"),
+        seed=table.get("seed", 0),
+    )
+
+
+def _table(table: Table, key: str, default: Table | None = None) -> Table:
+    found = table.get(key, default)
+    if found is None:
+        raise SpecError(f"[{key}]: missing")
+    if not isinstance(found, dict):
+        raise SpecError(f"{key} = {found!r}: must be a table, [{key}], with its name as {key}.name")
+    return found
+
+
+def _named(table: Table, kind: str) -> tuple[str, Table]:
+    options = dict(table)
+    if "name" not in options:
+        given = ", ".join(options) or "nothing"
+        raise SpecError(f"{kind}.name: missing; given: {given}")
+    name = options.pop("name")
+    if not isinstance(name, str):
+        raise SpecError(f"{kind}.name = {name!r}: must be a string")
+    return name, options
+
+
+def _probe(table: Any) -> ProbeSpec:
+    if not isinstance(table, dict):
+        raise SpecError(f"probe = {table!r}: must be a table, [[probe]]")
+    name, options = _named(table, "probe")
+    own = {key: options.pop(key) for key in ("every",) if key in options}
+    with naming(f"probe {name!r}"):
+        check_name(name, PROBES, "probe")
+    return read_table(ProbeSpec, own, "probe", name=name, options=options)
+
+
+def _task(table: Table) -> Named:
+    name, given = _named(table, "task")
+    with naming(f"task {name!r}"):
+        task = find_task(name)
+        options = options_of(task, given)
+        task.check(**options)
+        return Named(name, options)
+
+
+def _optimizer(table: Table, build: bool) -> Named:
+    name, given = _named(table, "optimizer")
+    with naming(f"optimizer {name!r}"):
+        options = optimizer_options(name, given)
+        if build:
+            from .build_check import check_optimizer  # which needs torch
+
+            check_optimizer(name, options, given)
+        return Named(name, options)
+
+
+def _schedule(table: Table, optimizer: Named, length: int, build: bool) -> Schedule:
+    name, given = _named(table if "name" in table else {**DEFAULT_SCHEDULE, **table}, "schedule")
+    own: Table = {key: given.pop(key) for key in ("every", "warmup") if key in given}
+    with naming(f"schedule {name!r}"):
+        options = schedule_options(name, given)
+        schedule = read_table(Schedule, own, "schedule", name=name, options=options)
+        if waits_for_plateau(name) and schedule.every == "step":
+            raise SpecError('every = "step": it looks at each epoch\'s evaluation')
+    if build:
+        from .build_check import check_schedule  # which needs torch
+
+        # In steps, the length is known when the data are there; any that is long enough will do.
+        calls = length if schedule.every == "epoch" else 10 * (schedule.warmup + length)
+        try:
+            check_schedule(schedule, optimizer, calls)
+        except Exception as error:
+            raise SpecError(f"schedule {name!r} with {given or 'no options'}: {error}") from error
+    return schedule

@@ -1,0 +1,147 @@
+"""A run and its parts as dataclasses, and the table that the run is known by."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+from ...present.words import plural
+from ..store.identity import run_key
+from ..store.records import RunTable, Table
+from .fields import choice, rule, whole
+from .grid import quoted
+
+PRECISIONS = ("float32", "bfloat16", "float16")
+
+
+def _is_device(value: str) -> bool:
+    if value in ("auto", "cpu"):
+        return True
+    import torch  # which takes a second: most files name no other device
+
+    try:
+        torch.device(value)
+    except RuntimeError:
+        return False
+    return True
+
+
+@dataclass(frozen=True)
+class Named:
+    """An object by its name in a spec, with all of its options."""
+
+    name: str
+    options: Table
+
+
+@dataclass(frozen=True)
+class Schedule(Named):
+    """How the learning rate goes; epochs or steps are the unit of all its numbers."""
+
+    every: str = choice("epoch", ("epoch", "step"))
+    warmup: int = whole(0, least=0)
+
+
+@dataclass(frozen=True)
+class Training:
+    """How a run trains, and all of the machine that its numbers depend on."""
+
+    epochs: int = whole(10)
+    batch_size: int = whole(64)
+    accumulate: int = whole(1)
+    clip_norm: float = rule(math.inf, "a number above 0; inf for none", lambda value: value > 0)
+    ema_decay: float = rule(
+        0.0, "a number of at least 0 and below 1; 0 for none", lambda value: 0 <= value < 1
+    )
+    evaluate_every: int = whole(1)
+    log_every: int = whole(50)
+    diverges_at: float = rule(
+        1000.0, "a number above 1, in units of the first loss", lambda value: value > 1
+    )
+    precision: str = choice("float32", PRECISIONS)
+    device: str = rule("auto", 'a device of torch\'s, or "auto"', _is_device)
+    compile: bool = False
+    threads: int = rule(0, "a whole number; 0 for a share of the machine", lambda value: value >= 0)
+    processes: int = rule(
+        0, "a whole number; 0 for as many as torchrun started", lambda value: value >= 0
+    )
+    steps: int = rule(0, "a whole number; 0 for a length in epochs", lambda value: value >= 0)
+    costly_every: int = rule(0, "a whole number; 0 for the last epoch alone", lambda v: v >= 0)
+
+    @property
+    def length(self) -> str:
+        """How long the run is, in words."""
+        return length_in_words(dataclasses.asdict(self))
+
+    def as_table(self) -> Table:
+        """Return it as a table; the newest keys stand in it only where they are used.
+
+        So runs of earlier versions keep their names.
+        """
+        table = dataclasses.asdict(self)
+        unused = [key for key in ("steps", "costly_every") if not table[key]]
+        if self.steps:
+            unused.append("epochs")
+        return {key: value for key, value in table.items() if key not in unused}
+
+
+def length_in_words(train: Table) -> str:
+    """Return how long a run is, by its ``[train]``.
+
+    >>> length_in_words({"epochs": 20}), length_in_words({"steps": 1})
+    ('20 epochs', '1 step')
+    """
+    unit, count = ("step", train["steps"]) if train.get("steps") else ("epoch", train["epochs"])
+    return plural(count, unit)
+
+
+@dataclass(frozen=True)
+class ProbeSpec(Named):
+    """A probe by its name, and how many steps lie between two of its looks."""
+
+    every: int = whole(50)
+
+
+@dataclass(frozen=True)
+class Run:
+    """One training, with nothing left to a default."""
+
+    task: Named
+    optimizer: Named
+    schedule: Schedule
+    train: Training
+    protocol: str
+    seed: int
+
+    def as_table(self) -> RunTable:
+        """Return the run as an experiment that stands for this run alone."""
+        return {
+            "seed": self.seed,
+            "protocol": self.protocol,
+            "task": {"name": self.task.name, **quoted(self.task.options)},
+            "optimizer": {"name": self.optimizer.name, **quoted(self.optimizer.options)},
+            "schedule": {
+                "name": self.schedule.name,
+                "every": self.schedule.every,
+                "warmup": self.schedule.warmup,
+                **quoted(self.schedule.options),
+            },
+            "train": self.train.as_table(),
+        }
+
+    @cached_property
+    def key(self) -> str:
+        """The run's name: a hash of all of it."""
+        return run_key(self.as_table())
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A named list of runs, and the probes that look at them."""
+
+    name: str
+    about: str
+    runs: tuple[Run, ...]
+    probes: tuple[ProbeSpec, ...] = ()

@@ -1,0 +1,90 @@
+"""Locks on folders that die with the process that holds them.
+
+POSIX record locks: the kernel drops them when their process ends, however it ends, and
+children do not inherit them. On a network disk the file server keeps them (NFS, Lustre
+with ``flock``, …), so that processes on several machines see the same locks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+try:
+    import fcntl
+except ModuleNotFoundError:  # Windows
+    fcntl = None  # type: ignore[assignment]  # hold() says what is missing
+
+from ..errors import StoreError
+from .files import store_errors
+
+HELD = (errno.EACCES, errno.EAGAIN)
+PATIENCE = 3
+"""How often to try, 20 ms apart: whoever only asks if a lock is held, shares it for a moment."""
+
+_ours: set[Path] = set()
+# Closing any descriptor of a file drops all of the process's locks on it, so that a lock of
+# our own must never be tried by opening its file again.
+
+
+@contextlib.contextmanager
+def hold(path: Path) -> Iterator[bool]:
+    """Hold the lock at ``path`` meanwhile; yields whether it could be had.
+
+    The file says who holds it, for people who look.
+    """
+    path = path.absolute()
+    if path in _ours:
+        yield False
+        return
+    with store_errors(path):
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+    try:
+        got = any(_try(descriptor, path, pause=attempt > 0) for attempt in range(PATIENCE))
+        if got:
+            _ours.add(path)
+            with contextlib.suppress(OSError):  # a full disk keeps nobody from working
+                os.ftruncate(descriptor, 0)
+                os.pwrite(descriptor, f"{socket.gethostname()} process {os.getpid()}".encode(), 0)
+        yield got
+    finally:
+        _ours.discard(path)
+        os.close(descriptor)
+
+
+def owner(path: Path) -> str | None:
+    """Return who holds the lock at ``path``, or None if nobody does."""
+    path = path.absolute()
+    if path in _ours:
+        return f"process {os.getpid()}"
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+    except OSError:
+        return None
+    try:
+        if _try(descriptor, path, shared=True):
+            return None
+        return os.pread(descriptor, 200, 0).decode(errors="replace") or "somebody"
+    finally:
+        os.close(descriptor)
+
+
+def _try(descriptor: int, path: Path, pause: bool = False, shared: bool = False) -> bool:
+    if fcntl is None:
+        raise StoreError("the bench needs the file locks of Linux or macOS")
+    if pause:
+        time.sleep(0.02)
+    try:
+        fcntl.lockf(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno in HELD:
+            return False
+        raise StoreError(
+            f"cannot lock {path}: {error.strerror}; is locking enabled on this disk?"
+        ) from error
+    return True

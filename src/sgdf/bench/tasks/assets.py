@@ -1,0 +1,140 @@
+"""Files of a published archive: looked for in a folder, fetched if missing, and checked."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import http.client
+import os
+import sys
+import tarfile
+import tempfile
+import urllib.error
+import urllib.request
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from ..errors import DataError, StoreError
+from ..store import files
+from ..store.files import store_errors
+
+DATA_VARIABLE = "SGDF_DATA"
+SILENCE = 20.0
+"""Seconds that a server may be silent for."""
+
+
+def data_folder() -> Path:
+    """Return the folder that has the data sets: ``SGDF_DATA``, or one of the user's caches."""
+    caches = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    folder = os.environ.get(DATA_VARIABLE) or Path(caches) / "sgdf"
+    return Path(folder).expanduser().absolute()
+
+
+@dataclass(frozen=True)
+class Archive:
+    """A ``.tar.gz`` on a server, and those of its files that are used.
+
+    Attributes:
+        title: what people call the data.
+        url: where it is.
+        sha256: its checksum.
+        size: how many bytes it has.
+        folder: the folder that it unpacks to.
+        files: the names of the files, and their checksums.
+    """
+
+    title: str
+    url: str
+    sha256: str
+    size: int
+    folder: str
+    files: dict[str, str]
+
+    @property
+    def place(self) -> Path:
+        """The folder that the files are in, or should be."""
+        return data_folder() / self.folder
+
+    @property
+    def missing(self) -> list[str]:
+        """Which files are not there."""
+        return [name for name in self.files if not (self.place / name).is_file()]
+
+    def provide(self) -> None:
+        """Download the files that are not there.
+
+        Raises:
+            DataError: if they cannot be had.
+        """
+        missing = ", ".join(self.missing)
+        if missing:
+            told = f"{self.title}, {self.size / 1e6:.0f} MB, from {self.url} to {data_folder()}"
+            print(f"Downloading {told}", file=sys.stderr, flush=True)
+            try:
+                self._fetch()
+            except (OSError, http.client.HTTPException, StoreError) as error:
+                with contextlib.suppress(OSError):
+                    self.place.rmdir()  # which it does only if empty
+                trouble = f"{self.place} lacks {missing}, and the download failed: {error}"
+                raise self.refused(trouble) from error
+
+    def content(self, name: str, official: bool = True) -> bytes:
+        """Return what is in one of the files.
+
+        Args:
+            name: which.
+            official: insist on the published checksum.
+
+        Raises:
+            DataError: if it cannot be had, or has another checksum.
+        """
+        self.provide()
+        try:
+            found = (self.place / name).read_bytes()
+        except OSError as error:
+            raise self.refused(f"{self.place / name} cannot be read: {error.strerror}") from error
+        digest = hashlib.sha256(found).hexdigest()
+        if official and digest != self.files[name]:
+            raise self.refused(
+                f"{self.place / name} is damaged, or not the published file: its SHA-256 is "
+                f"{digest}. Remove it to have it downloaded again, or set official = false in "
+                "[task] to take it knowingly for what it is"
+            )
+        return found
+
+    def refused(self, trouble: str) -> DataError:
+        """Return an error that says what is wrong, and how to mend it."""
+        wanted = "\n".join(f"  {sha256}  {name}" for name, sha256 in self.files.items())
+        return DataError(
+            f"{self.title}: {trouble}.\n"
+            f"Get {self.url} (SHA-256 {self.sha256}) and unpack it in {data_folder()}; or say "
+            f"--data FOLDER, or set {DATA_VARIABLE}, for a folder that has {self.folder} in it, "
+            f"with these files and SHA-256 checksums:\n{wanted}"
+        )
+
+    def _fetch(self) -> None:
+        with store_errors(self.place):
+            self.place.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=self.place) as file:
+            self._download(file)
+            file.seek(0)
+            with tarfile.open(fileobj=file) as archive:
+                for name in self.missing:
+                    member = archive.extractfile(f"{self.folder}/{name}")
+                    assert member, "an archive with this checksum has these files"
+                    files.write(self.place / name, member.read())
+
+    def _download(self, file: BinaryIO) -> None:
+        digest = hashlib.sha256()
+        try:
+            answer = urllib.request.urlopen(self.url, timeout=SILENCE)
+        except urllib.error.HTTPError as error:
+            error.close()  # it holds the connection
+            raise
+        with answer:
+            while chunk := answer.read(1 << 20):
+                digest.update(chunk)
+                file.write(chunk)
+        if digest.hexdigest() != self.sha256:
+            raise OSError(f"its SHA-256 is {digest.hexdigest()}, not {self.sha256}")

@@ -1,0 +1,1 @@
+"""A language model of characters, on text that ships with Python."""

@@ -1,0 +1,1 @@
+"""CIFAR-10 and CIFAR-100: data, augmentation, networks and tasks."""

@@ -1,0 +1,1 @@
+"""ImageNet: the networks of the paper at full size."""

@@ -1,0 +1,1 @@
+"""What the networks for images have in common."""

@@ -1,0 +1,1 @@
+"""How one run trains: the loop, the update, checkpoints, and the result."""

@@ -1,0 +1,54 @@
+"""From the folder of a run back to its task and its trained model, for studies of both."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from ..catalog.lookup import importable_from
+from ..errors import StoreError
+from ..spec.machine import resolve_machine
+from ..spec.read import read
+from ..store.run_folder import RunFolder
+from ..tasks import Task
+from . import checkpoint
+from .randomness import isolated
+from .ranks import Ranks
+from .trainer import Trainer
+
+
+def open_run(folder: str | Path, device: str = "cpu") -> tuple[Task, nn.Module]:
+    """Return the task of a run and its model as of the last checkpoint, in evaluation mode.
+
+    The model is also ``task.model``: ``task.loss(batch)`` and ``task.evaluate("test")`` use it.
+    With averaged weights (``ema_decay``) it is the averaged one, which evaluations use. The
+    caller's random numbers stay as they are.
+
+    Args:
+        folder: the folder of the run, such as ``results/digits/runs/KEY``.
+        device: where the model is put.
+
+    Raises:
+        StoreError: if the folder holds no run, or the run has no checkpoint yet.
+    """
+    run_folder = RunFolder(Path(folder).absolute())
+    table = run_folder.table()
+    if table is None:
+        raise StoreError(f"{folder}: holds no run; it needs a spec.toml")
+    importable_from(Path.cwd())
+    run = resolve_machine(read(dict(table), build=False), 1, anywhere=True).runs[0]
+    # With the settings of this machine, which change how a model is trained, not what it is.
+    train = dataclasses.replace(run.train, device=device, compile=False, processes=1)
+    run = dataclasses.replace(run, train=train)
+    with isolated(run.seed, torch.get_num_threads()):
+        trainer = Trainer(run, Ranks(alone=True))
+        state = checkpoint.load(run_folder)
+        if state is None:
+            raise StoreError(f"{folder}: has no checkpoint yet; sgdf run makes one")
+        trainer.load(state)
+    model = trainer.averaged.module if trainer.averaged else trainer.model
+    trainer.task.model = model
+    return trainer.task, model.eval()

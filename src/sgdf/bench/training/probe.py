@@ -1,0 +1,124 @@
+"""Looking at gradients while a run trains: between the backward pass and the step.
+
+A probe is no part of what a run is: it is outside the run's key, and it must leave the run as it
+is. Random numbers are put back after it; tensors that it has changed in place are an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from ..catalog.lookup import find
+from ..catalog.probes import PROBES
+from ..spec.run import ProbeSpec
+from ..tasks import Task
+from .randomness import capture, restore
+
+
+@dataclass(frozen=True)
+class Moment:
+    """A step about to be taken, as a probe sees it.
+
+    Attributes:
+        step: the number of the step, from 1.
+        epoch: how many epochs are complete.
+        optimizer: the name of the optimizer whose step it is.
+        task: with its model and data.
+        optimizers: all of them, by name.
+        scale: what the gradients are multiplied by, in float16; else 1.
+    """
+
+    step: int
+    epoch: int
+    optimizer: str
+    task: Task
+    optimizers: Mapping[str, Optimizer]
+    scale: float = 1.0
+
+    def gradients(self) -> dict[str, Tensor]:
+        """Return copies of the gradients that the step will use, by the parameter's name."""
+        groups = self.optimizers[self.optimizer].param_groups
+        own = {param for group in groups for param in group["params"]}
+        return {
+            name: param.grad.detach() / self.scale
+            for name, param in self.task.model.named_parameters()
+            if param in own and param.grad is not None
+        }
+
+
+class Probe(Protocol):
+    """What a ``[[probe]]`` of an experiment names: a class, made once for each run."""
+
+    def __call__(self, moment: Moment) -> Mapping[str, float] | None:
+        """Return the numbers to keep, if any."""
+
+
+class GradientNorm:
+    """The norm of the whole gradient."""
+
+    def __call__(self, moment: Moment) -> dict[str, float]:
+        """Return the norm."""
+        norms = [torch.linalg.vector_norm(grad) for grad in moment.gradients().values()]
+        return {"norm": float(torch.linalg.vector_norm(torch.stack(norms)))} if norms else {}
+
+
+class Probes:
+    """The probes of one run, and the rows that they have made.
+
+    Args:
+        specs: which, how often, and their options.
+    """
+
+    def __init__(self, specs: Sequence[ProbeSpec]) -> None:
+        self.probes: list[tuple[ProbeSpec, Probe]] = [
+            (spec, find(spec.name, PROBES, "probe")(**spec.options)) for spec in specs
+        ]
+        self.rows: list[dict[str, Any]] = []
+
+    def look(self, moment: Moment) -> None:
+        """Let each probe whose turn it is look at a step."""
+        for spec, probe in self.probes:
+            if moment.step % spec.every:
+                continue
+            with _unchanged(moment, spec.name), torch.no_grad():
+                numbers = probe(moment)
+            if numbers:
+                row = {"probe": spec.name, "step": moment.step, "optimizer": moment.optimizer}
+                self.rows.append({**row, **{name: float(v) for name, v in numbers.items()}})
+
+
+@contextmanager
+def _unchanged(moment: Moment, name: str) -> Iterator[None]:
+    """Put random numbers and modes back; raise if tensors of the run were changed."""
+    randomness = capture()
+    modes = [(module, module.training) for module in moment.task.model.modules()]
+    versions = _versions(moment)
+    try:
+        yield
+    finally:
+        restore(randomness)
+        for module, training in modes:
+            module.training = training
+    if _versions(moment) != versions:
+        raise RuntimeError(
+            f"the probe {name!r} changed parameters, buffers, gradients or optimizer state in "
+            "place; a probe must work on copies"
+        )
+
+
+def _versions(moment: Moment) -> list[tuple[int, int]]:
+    """Return the identity and the number of changes of every tensor that the run depends on."""
+    model = moment.task.model
+    tensors = [*model.parameters(), *model.buffers()]
+    tensors += [param.grad for param in model.parameters() if param.grad is not None]
+    for optimizer in moment.optimizers.values():
+        for state in optimizer.state.values():
+            tensors += [value for value in state.values() if isinstance(value, Tensor)]
+    return [(id(tensor), tensor._version) for tensor in tensors]

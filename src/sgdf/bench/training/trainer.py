@@ -1,0 +1,340 @@
+"""The training loop: one for every task, optimizer and machine.
+
+The task owns a step; the loop owns the clock, evaluation, checkpoints and the log.
+"""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from typing import Any, Literal, cast
+
+import torch
+from torch import Tensor, nn
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+
+from ..catalog.optimizers import optimizer_maker
+from ..catalog.schedules import advance, make_scheduler
+from ..spec.protocol import PROTOCOLS
+from ..spec.run import ProbeSpec, Run
+from ..store.records import Figures, Row, Seconds
+from ..tasks import Task, find_task
+from ..tasks.base import metric_of
+from .meter import Meter, as_numbers
+from .probe import Moment, Probes
+from .randomness import capture, derived_seed, restore, seed_all, seeded
+from .ranks import Ranks
+from .update import LossUpdate, precision
+
+Position = tuple[int, int, int, int | None]
+"""Epochs done, steps done of the next one, steps in all, and where the run diverged."""
+ORDER, NOISE, EVALUATION = 1, 2, 3  # purposes that a seed is derived for
+
+
+class Stopped(Exception):  # noqa: N818  # no error
+    """The run was asked to stop; its checkpoint is saved."""
+
+
+class Trainer:
+    """One run in the making: all that it consists of, and how it goes on.
+
+    Args:
+        run: what to train.
+        ranks: the processes that train it together.
+        probes: what looks at its gradients.
+    """
+
+    def __init__(self, run: Run, ranks: Ranks, probes: Sequence[ProbeSpec] = ()) -> None:
+        self.run, self.ranks, self.settings = run, ranks, run.train
+        self.device = ranks.device(run.train.device)
+        seed_all(run.seed)
+        self.task: Task = find_task(run.task.name)(**run.task.options)
+        self.metric = metric_of(self.task)
+        self.protocol = PROTOCOLS[run.protocol]
+        self.splits = self.protocol.splits(tuple(self.task.splits))
+        if self.protocol.trains_on_validation and "validation" in self.task.splits:
+            self.task.train_on_validation()
+        if not isinstance(getattr(self.task, "model", None), nn.Module):
+            raise TypeError("the task has no attribute model that is a torch.nn.Module")
+        self.task.to(self.device)
+        self.model = self.task.model
+        self.optimizers = dict(
+            self.task.optimizers(optimizer_maker(run.optimizer.name, run.optimizer.options))
+        )
+        if self.settings.compile:
+            several = isinstance(self.model, nn.ModuleDict)
+            for network in self.model.children() if several else [self.model]:
+                network.compile()
+        self.parallel = ranks.parallel(self.model)
+        self.averaged = self._averaged() if self.settings.ema_decay else None
+        self.update = LossUpdate(self.settings, self.optimizers, self.device, ranks)
+        self._divide()
+        length = self.steps if run.schedule.every == "step" else self.epochs
+        self.schedulers = {
+            name: make_scheduler(
+                optimizer, run.schedule.name, run.schedule.options, run.schedule.warmup, length
+            )
+            for name, optimizer in self.optimizers.items()
+        }
+        self.epoch = self.epoch_step = self.step = 0
+        self.diverged: int | None = None
+        self.meter = Meter(self.settings.diverges_at, ranks)
+        self.seconds: Seconds = {"step": 0.0, "data": 0.0, "evaluation": 0.0}
+        self.rows: list[Row] = []
+        self.probes = Probes(probes if ranks.rank == 0 else ())
+        if self.probes.probes:
+            self.update.before_step = self._probe
+        self._resumed: dict[str, Any] | None = None
+        self._epoch_start: dict[str, Any] = {}
+
+    def _divide(self) -> None:
+        """Find how a step's batch is made up, and how many steps an epoch has."""
+        parts = self.ranks.count * self.settings.accumulate
+        self.micro_batch = self.settings.batch_size // parts
+        if parts > 1 and self.task.sequential:
+            raise ValueError(
+                f"its batches follow on each other, and cannot be split into {parts} "
+                "(accumulate times processes)"
+            )
+        self.epoch_steps = len(self._order(0)) // parts
+        if not self.epoch_steps:
+            raise ValueError("the training data do not make up one whole step")
+        self.steps = self.settings.steps or self.settings.epochs * self.epoch_steps
+        self.epochs = math.ceil(self.steps / self.epoch_steps)
+
+    def _steps_of_this_epoch(self) -> int:
+        """Return how many steps the current epoch has: the last one may be cut short."""
+        return min(self.epoch_steps, self.steps - self.epoch * self.epoch_steps)
+
+    @property
+    def position(self) -> Position:
+        """Epochs done, steps done of the next one, steps in all, and where it diverged."""
+        return self.epoch, self.epoch_step, self.step, self.diverged
+
+    @property
+    def finished(self) -> bool:
+        """Whether there is nothing left to do."""
+        return self.epoch == self.epochs or self.diverged is not None
+
+    def fit(self, pause: Callable[[Trainer], None]) -> None:
+        """Train to the end.
+
+        Args:
+            pause: called after each step, that of an epoch's last one when it is evaluated:
+                the moment to look at ``rows``, to save, or to raise ``Stopped``.
+        """
+        while not self.finished:
+            self._train_epoch(pause)
+            if self.diverged is None:
+                self.epoch, self.epoch_step = self.epoch + 1, 0
+                self._end_epoch()
+                pause(self)
+
+    def state(self) -> dict[str, Any]:
+        """Return all that the rest of the run depends on, from every process."""
+        task = self.task.state()
+        own = {
+            "random": capture(),
+            "task": task,
+            "epoch": self._epoch_start if self.epoch_step else task,
+            "meter": self.meter.state(),
+        }
+        return {
+            "model": self.model.state_dict(),
+            "averaged": self.averaged and self.averaged.state_dict(),
+            "optimizers": {name: one.state_dict() for name, one in self.optimizers.items()},
+            "schedulers": {name: one.state_dict() for name, one in self.schedulers.items()},
+            "scaler": self.update.scaler.state_dict(),
+            "processes": self.ranks.gather(own),
+            "position": self.position,
+            "seconds": dict(self.seconds),
+            "rows": list(self.rows),
+        }
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Go on from what ``state`` returned."""
+        self.model.load_state_dict(state["model"])
+        if self.averaged:
+            self.averaged.load_state_dict(state["averaged"])
+        for name, optimizer in self.optimizers.items():
+            optimizer.load_state_dict(state["optimizers"][name])
+        for name, scheduler in self.schedulers.items():
+            scheduler.load_state_dict(state["schedulers"][name])
+        self.update.scaler.load_state_dict(state["scaler"])
+        self.epoch, self.epoch_step, self.step, self.diverged = state["position"]
+        self.seconds, self.rows = copy.copy(state["seconds"]), list(state["rows"])
+        self._resumed = state["processes"][self.ranks.rank]
+        self.meter.load(self._resumed["meter"])
+
+    def _averaged(self) -> AveragedModel:
+        average = get_ema_multi_avg_fn(self.settings.ema_decay)  # type: ignore[no-untyped-call]  # torch's
+        return AveragedModel(self.model, multi_avg_fn=average, use_buffers=True)
+
+    def _order(self, epoch: int) -> Any:
+        order = torch.Generator().manual_seed(derived_seed(self.run.seed, ORDER, epoch))
+        return self.task.batches(self.micro_batch, order)
+
+    def _batches(self) -> Iterator[Any]:
+        """Return the batches that are left of the epoch.
+
+        Every epoch begins with random numbers of its own, and a resumed one also with the
+        state that the task then had. Batches already used are skipped, or gone through again
+        where they cannot be. So whatever way a task loads its data, it resumes exactly.
+        """
+        rank, count, resumed = self.ranks.rank, self.ranks.count, self._resumed
+        seed_all(derived_seed(self.run.seed, NOISE, self.epoch, rank))
+        if resumed:
+            self.task.load_state(resumed["epoch"])
+        state = self.task.state()
+        self._epoch_start = copy.deepcopy(state) if state else {}
+        order, wanted = self._order(self.epoch), self._steps_of_this_epoch()
+        used = self.epoch_step * self.settings.accumulate if resumed else 0
+        skipped = used if hasattr(order, "skip") else 0
+        if skipped:
+            order = order.skip(skipped * count)
+        mine = itertools.islice(iter(order), rank, None, count)
+        batches = itertools.islice(mine, wanted * self.settings.accumulate - skipped)
+        if resumed and self.epoch_step:
+            for _ in itertools.islice(batches, used - skipped):
+                pass
+            self.task.load_state(resumed["task"])
+            restore(resumed["random"])
+        self._resumed = None
+        return batches
+
+    def _train_epoch(self, pause: Callable[[Trainer], None]) -> None:
+        settings, seconds, task, update = self.settings, self.seconds, self.task, self.update
+        by_step, wanted = self.run.schedule.every == "step", self._steps_of_this_epoch()
+        plain = settings.precision == "float32" and settings.accumulate == 1
+        make_step = task.step if plain and not update.observers else self._step_in_context
+        task.model = self.parallel
+        resumed, now = self._resumed is not None, time.perf_counter()
+        batches = self._batches()
+        if resumed:  # what was done before has been counted before
+            now = time.perf_counter()
+        for micro, batch in enumerate(batches, start=1):
+            loaded = time.perf_counter()
+            seconds["data"] += loaded - now
+            update.complete = micro % settings.accumulate == 0
+            self.meter.add(make_step(batch, update))
+            if update.complete:
+                if update.stepped:
+                    update.end()
+                self.step, self.epoch_step = self.step + 1, self.epoch_step + 1
+                if update.curvature:
+                    update.measure_curvature(task, batch, self.step)
+                if self.averaged:
+                    self.averaged.update_parameters(self.model)
+                if self.step % settings.log_every == 0 or self.epoch_step == wanted:
+                    self._read()
+                if by_step:
+                    for scheduler in self.schedulers.values():
+                        scheduler.step()
+            now = time.perf_counter()
+            seconds["step"] += now - loaded
+            if update.complete and self.epoch_step < wanted:
+                if self.diverged is not None:
+                    break
+                pause(self)  # the end of an epoch has one of its own
+                now = time.perf_counter()
+        task.model = self.model
+        if self.epoch_step < wanted and self.diverged is None:
+            raise ValueError(
+                f"an epoch gave {self.epoch_step} steps, but by the length of its batches it "
+                f"has {wanted}"
+            )
+        if not update.used:
+            raise ValueError("the task's step() did not once call update(loss) in a whole epoch")
+
+    def _step_in_context(self, batch: Any, update: LossUpdate) -> Mapping[str, Tensor | float]:
+        """Make a step of a precision, or a part of one that other processes do not see yet."""
+        update.predict()
+        alone = nullcontext() if update.complete else self.ranks.without_sync(self.parallel)
+        with precision(self.settings, self.device), alone:
+            return self.task.step(batch, update)
+
+    def _read(self) -> None:
+        """Read the meter, log it if that is due, and notice divergence."""
+        means, batches_ago = self.meter.read()
+        if batches_ago is not None:
+            self.diverged = self.step - batches_ago // self.settings.accumulate
+        if self.step % self.settings.log_every == 0 or self.diverged is not None:
+            self._log("train", {"train": means})
+
+    def _end_epoch(self) -> None:
+        """Log the epoch's mean training figures, evaluate, and advance the schedule."""
+        figures: dict[str, Figures] = {"train": self.meter.epoch()}
+        last, settings = self.epoch == self.epochs, self.settings
+        if last or self.epoch % settings.evaluate_every == 0:
+            costly = settings.costly_every and self.epoch % settings.costly_every == 0
+            figures |= self.evaluate(costly=bool(last or costly))
+        self._log("epoch", figures)
+        if self.run.schedule.every == "epoch":
+            for scheduler in self.schedulers.values():
+                advance(scheduler, figures.get(self.protocol.watched))
+
+    def evaluate(self, costly: bool = False) -> dict[str, Figures]:
+        """Return the metrics of each split that the protocol looks at.
+
+        Args:
+            costly: include those that the task finds too costly for every evaluation.
+        """
+        start = time.perf_counter()
+        metrics = None
+        if self.ranks.rank == 0:
+            with self._evaluating():
+                metrics = {split: self._evaluate(split, costly) for split in self.splits}
+        self.seconds["evaluation"] += time.perf_counter() - start
+        shared: dict[str, Figures] = self.ranks.broadcast(metrics)
+        return shared
+
+    def _evaluate(self, split: str, costly: bool) -> Figures:
+        metrics = as_numbers(self.task.evaluate(split))
+        if costly:
+            metrics |= as_numbers(self.task.evaluate_costly(split))
+        wanted = self.metric.name
+        complete = costly or type(self.task).evaluate_costly is Task.evaluate_costly
+        if wanted not in metrics and complete:
+            raise ValueError(f"the task selects by {wanted!r}, but evaluates {', '.join(metrics)}")
+        return metrics
+
+    def _probe(self, optimizer: str) -> None:
+        """Let the probes look at the step that an optimizer is about to take."""
+        update = self.update
+        scale = update.scaler.get_scale() if update.scales and update.clip_norm is None else 1.0
+        model, self.task.model = self.task.model, self.model
+        self.probes.look(
+            Moment(self.step + 1, self.epoch, optimizer, self.task, self.optimizers, scale)
+        )
+        self.task.model = model
+
+    @contextmanager
+    def _evaluating(self) -> Iterator[None]:
+        """Evaluate the averaged weights, if any, and leave everything as it was."""
+        model = self.task.model = self.averaged.module if self.averaged else self.model
+        modes = [(module, module.training) for module in model.modules()]
+        model.eval()
+        randomness = seeded(derived_seed(self.run.seed, EVALUATION))
+        try:
+            with torch.no_grad(), precision(self.settings, self.device), randomness:
+                yield
+        finally:
+            for module, training in modes:
+                module.training = training
+            self.task.model = self.model
+
+    def _log(self, kind: Literal["train", "epoch"], figures: dict[str, Figures]) -> None:
+        optimizer = next(iter(self.optimizers.values()))
+        row = {
+            "kind": kind,
+            **figures,
+            "step": self.step,
+            "epoch": self.epoch,
+            "lr": float(optimizer.param_groups[0]["lr"]),
+            "seconds": dict(self.seconds),
+        }
+        self.rows.append(cast("Row", row))

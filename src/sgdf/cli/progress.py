@@ -1,0 +1,161 @@
+"""Show a grid at work: bars on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any, Self
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+from ..bench.jobs.events import End, Event
+from ..bench.store.records import Row, figures_on
+
+QUIET_SECONDS = 30.0
+"""Plain lines about a run that goes on come no more often than this."""
+
+
+class Screen:
+    """Where the news of a grid are shown, or of a search, in which trials are counted, not runs.
+
+    Args:
+        console: where to.
+        names: what each run is called, by key; a run may bring its name when it begins.
+        total: how many runs there are.
+        done: how many of them were over before.
+    """
+
+    def __init__(self, console: Console, names: Mapping[str, str], total: int, done: int) -> None:
+        self.console, self.names, self.total, self.done = console, dict(names), total, done
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+
+class Lines(Screen):
+    """Plain lines: when a run begins and ends, and now and then between."""
+
+    def __init__(self, *screen: Any, **more: Any) -> None:
+        super().__init__(*screen, **more)
+        self.spoke: dict[str, float] = {}
+
+    def __call__(self, run: str, event: Event) -> None:
+        """Take news of a run."""
+        if event["event"] == "begin":
+            self.names[run] = event.get("name", self.names.get(run, run))
+            self.spoke.pop(run, None)
+        elif event["event"] == "notice":
+            self._say(run, event["line"])
+        elif event["event"] == "end" and not event.get("quiet"):
+            self.done += _counts(event)
+            self._say(run, _ending(event))
+        elif event["event"] == "over":
+            self.done, self.names[run] = self.done + 1, event["name"]
+            self._say(run, event["line"])
+        elif event["event"] == "progress" and run not in self.spoke:
+            self._say(run, f"goes on at step {event['step']:,}" if event["step"] else "begins")
+        elif event["event"] == "progress" and time.monotonic() - self.spoke[run] > QUIET_SECONDS:
+            self._say(run, f"step {event['step']:,} of {event['steps']:,}{_figures(event['row'])}")
+
+    def _say(self, run: str, line: str) -> None:
+        self.spoke[run] = time.monotonic()
+        text = f"[{self.done}/{self.total}] {self.names.get(run, 'all')}: {line}"
+        self.console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+class Bars(Screen):
+    """A bar for the grid and one for each run at work; endings stay on the screen above."""
+
+    def __init__(self, *screen: Any, **more: Any) -> None:
+        super().__init__(*screen, **more)
+        self.progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(elapsed_when_finished=False),
+            TextColumn("{task.fields[figures]}"),
+            console=self.console,
+            transient=True,
+        )
+        self.parts: dict[str, float] = {}
+        self.grid = self.progress.add_task(
+            "[bold]all", total=self.total, completed=self.done, figures=""
+        )
+        self.bars: dict[str, TaskID] = {}
+
+    def __enter__(self) -> Self:
+        self.progress.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.progress.stop()
+
+    def __call__(self, run: str, event: Event) -> None:
+        """Take news of a run."""
+        if event["event"] == "begin":
+            self.names[run] = event.get("name", self.names.get(run, run))
+            name = escape(self.names[run])
+            self._remove(run)
+            self.bars[run] = self.progress.add_task(name, total=None, figures="")
+        elif event["event"] == "progress" and run in self.bars:
+            figures = escape(_figures(event["row"]).lstrip(": "))
+            self.progress.update(
+                self.bars[run], completed=event["step"], total=event["steps"], figures=figures
+            )
+            self.parts[run] = event["step"] / max(1, event["steps"])
+        elif event["event"] == "notice":
+            self._stay(self.names.get(run, "all"), event["line"])
+        elif event["event"] == "end":
+            self._remove(run)
+            if not event.get("quiet"):
+                self.done += _counts(event)
+                self._stay(self.names[run], _ending(event))
+        elif event["event"] == "over":
+            self.done += 1
+            self._stay(event["name"], event["line"])
+        self.progress.update(self.grid, completed=self.done + sum(self.parts.values()))
+
+    def _stay(self, name: str, line: str) -> None:
+        self.progress.console.print(f"{escape(name)}: {escape(line)}", highlight=False)
+
+    def _remove(self, run: str) -> None:
+        self.parts.pop(run, None)
+        if run in self.bars:
+            self.progress.remove_task(self.bars.pop(run))
+
+
+def display(console: Console, names: Mapping[str, str], total: int, done: int) -> Bars | Lines:
+    """Return bars on a terminal, and lines elsewhere."""
+    return (Bars if console.is_terminal else Lines)(console, names, total, done)
+
+
+def _counts(event: End) -> bool:
+    return event["state"] in ("finished", "diverged")
+
+
+def _ending(event: End) -> str:
+    state, line = event["state"], event["line"]
+    return line if state in ("finished", "diverged", "paused") else f"{state}: {line}"
+
+
+def _figures(row: Row | None) -> str:
+    """Return the newest figures of a run, to end a line with."""
+    if row is None:
+        return ""
+    split = next(split for split in ("validation", "test", "train") if split in row)
+    figures = [f"{split} {name} {value:.4g}" for name, value in figures_on(row, split).items()]
+    return ": " + ", ".join(figures) if figures else ""

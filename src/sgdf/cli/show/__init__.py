@@ -1,0 +1,1 @@
+"""Tables and lines for the terminal, one module for each kind of content."""

@@ -1,0 +1,232 @@
+"""What the optimizers with a filter share: its options, its state, the turn to a direction."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, TypedDict
+
+import torch
+from torch import Tensor
+from torch.optim.optimizer import ParamsT
+
+from .. import directions
+from ..filter import check_filter_options, estimate_gradient, filter_gradient, filter_scalars
+from . import foreach
+from .base import BaseOptimizer, Group
+from .native.step import TensorTable, common_options, take_step
+
+STATE = ("exp_avg", "exp_var")
+"""Of the filter: the running mean and residual variance."""
+
+
+class FilterOptions(TypedDict, total=False):
+    """The arguments that all of them take by name; ``SGDF`` says what they mean."""
+
+    correction: str
+    gamma_decay: float
+    maximize: bool
+    foreach: bool | None
+    fused: bool | None
+    capturable: bool
+    differentiable: bool
+    state_format: str
+    stochastic_rounding: bool
+
+
+def filter_options(group: Group) -> Group:
+    """Return the options of ``group`` that are the filter's."""
+    return {name: group[name] for name in ("betas", "eps", "gamma", "gamma_decay", "correction")}
+
+
+def recalled_filter(
+    options: Group, grad: Tensor, step: float, exp_avg: Tensor, exp_var: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return estimate, gain and residual of the step that left this state."""
+    options = dict(options)
+    eps = options.pop("eps")
+    return estimate_gradient(grad, exp_avg, exp_var, filter_scalars(step, **options), eps)
+
+
+class FilterOptimizer(BaseOptimizer):
+    """An optimizer whose direction is made of the filtered gradient.
+
+    Each kind in ``_kinds`` is one of ``TURNS``.
+    """
+
+    def __init_subclass__(cls) -> None:
+        """Spell ``**options`` out for ``help`` and whoever else asks for the signature."""
+        super().__init_subclass__()
+        if "__signature__" in vars(cls):
+            return
+        signature = inspect.signature(cls.__init__)
+        _, *own = signature.parameters.values()
+        shared = inspect.signature(FilterOptimizer.__init__).parameters.values()
+        named = {p.name: p for p in own if p.kind is not inspect.Parameter.VAR_KEYWORD}
+        if len(named) < len(own):
+            for parameter in shared:
+                if parameter.kind is inspect.Parameter.KEYWORD_ONLY:
+                    named.setdefault(parameter.name, parameter)
+        parameters = list(named.values())
+        cls.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]  # inspect looks for it
+
+    def __init__(
+        self,
+        params: ParamsT,
+        lr: float | Tensor,
+        betas: tuple[float, float],
+        eps: float,
+        gamma: float,
+        weight_decay: float,
+        own: Group | None = None,
+        *,
+        decoupled_weight_decay: bool = False,
+        correction: str = "paper",
+        gamma_decay: float = 0.0,
+        maximize: bool = False,
+        foreach: bool | None = None,
+        fused: bool | None = None,
+        capturable: bool = False,
+        differentiable: bool = False,
+        state_format: str = "full",
+        stochastic_rounding: bool = False,
+    ) -> None:
+        defaults = {
+            "lr": lr,
+            "betas": betas,
+            "eps": eps,
+            "gamma": gamma,
+            "weight_decay": weight_decay,
+            "decoupled_weight_decay": decoupled_weight_decay,
+            "correction": correction,
+            "gamma_decay": gamma_decay,
+            "maximize": maximize,
+            "foreach": foreach,
+            "fused": fused,
+            "capturable": capturable,
+            "differentiable": differentiable,
+            "state_format": state_format,
+            "stochastic_rounding": stochastic_rounding,
+        }
+        super().__init__(params, defaults | (own or {}))
+
+    def _check_options(self, group: Group) -> None:
+        super()._check_options(group)
+        check_filter_options(**filter_options(group))
+
+    def _direction(
+        self,
+        kind: str,
+        group: Group,
+        grad: Tensor,
+        buffers: Sequence[Tensor],
+        step: float | Tensor,
+    ) -> Tensor:
+        exp_avg, exp_var, *others = buffers
+        out = filter_gradient(grad, exp_avg, exp_var, step, **filter_options(group))
+        exp_avg.copy_(out.mean)
+        exp_var.copy_(out.var)
+        return TURNS[kind].one(group, out.estimate, grad, step, *others)
+
+    def _directions(
+        self,
+        kind: str,
+        group: Group,
+        grads: list[Tensor],
+        buffers: Sequence[list[Tensor]],
+        steps: Sequence[float | Tensor],
+    ) -> list[Tensor]:
+        exp_avgs, exp_vars, *others = buffers
+        estimates = foreach.filter_gradients(
+            grads, exp_avgs, exp_vars, steps, **filter_options(group)
+        )
+        return TURNS[kind].many(group, estimates, grads, steps, *others)
+
+    def _step_fused(self, kind: str, group: Group, table: TensorTable) -> None:
+        beta1, beta2 = group["betas"]
+        scalar_options = filter_options(group)
+        eps = scalar_options.pop("eps")
+        take_step(
+            table,
+            kind,
+            lambda step: (
+                *filter_scalars(step, **scalar_options),
+                directions.root_correction(beta2, step),
+            ),
+            betas=group["betas"],
+            weights=(1.0 - beta1, 1.0 - beta2),
+            eps=eps,
+            **common_options(group),
+        )
+
+    def _recalled(
+        self, group: Group, grad: Tensor, step: float, *buffers: Tensor
+    ) -> tuple[Tensor, Tensor | None, Tensor]:
+        return recalled_filter(filter_options(group), grad, step, *buffers)
+
+
+class Turn(NamedTuple):
+    """From the estimate to the direction, for one tensor and for a list of them.
+
+    Both take the group, estimate, gradient, step and the state beyond the filter's, which
+    they update.
+    """
+
+    one: Callable[..., Tensor]
+    many: Callable[..., list[Tensor]]
+
+
+def _keep(group: Group, estimate: Tensor, *_: object) -> Tensor:
+    return estimate
+
+
+def _keep_all(group: Group, estimates: list[Tensor], *_: object) -> list[Tensor]:
+    return estimates
+
+
+def _sign(group: Group, estimate: Tensor, *_: object) -> Tensor:
+    return directions.sign_direction(estimate)
+
+
+def _sign_all(group: Group, estimates: list[Tensor], *_: object) -> list[Tensor]:
+    torch._foreach_sign_(estimates)
+    return estimates
+
+
+def _adam(
+    group: Group, estimate: Tensor, grad: Tensor, step: float | Tensor, exp_avg_sq: Tensor
+) -> Tensor:
+    direction, second_moment = directions.adam_direction(
+        estimate, grad, exp_avg_sq, step, beta2=group["betas"][1], eps=group["eps"]
+    )
+    exp_avg_sq.copy_(second_moment)
+    return direction
+
+
+def _adam_all(
+    group: Group,
+    estimates: list[Tensor],
+    grads: list[Tensor],
+    steps: Sequence[float | Tensor],
+    exp_avg_sqs: list[Tensor],
+) -> list[Tensor]:
+    return foreach.adam_directions(
+        estimates, grads, exp_avg_sqs, steps, beta2=group["betas"][1], eps=group["eps"]
+    )
+
+
+def _orthogonal(group: Group, estimate: Tensor, *_: object) -> Tensor:
+    names = ("ns_steps", "ns_coefficients", "adjust_lr_fn")
+    return directions.orthogonal_direction(estimate, **{name: group[name] for name in names})
+
+
+def _orthogonal_all(group: Group, estimates: list[Tensor], *_: object) -> list[Tensor]:
+    return [_orthogonal(group, estimate) for estimate in estimates]
+
+
+TURNS = {
+    "sgdf": Turn(_keep, _keep_all),
+    "sign": Turn(_sign, _sign_all),
+    "adam": Turn(_adam, _adam_all),
+    "orthogonal": Turn(_orthogonal, _orthogonal_all),
+}

@@ -1,0 +1,352 @@
+"""``filtered``: the gradient filter in front of any optimizer.
+
+The filtered class is a subclass of the inner one that lends it the filtered gradients for
+the time of its step. Its own state lies in the entries of ``self.state``, as the inner
+optimizer's does, but is taken out of the way while that one steps: many take an entry that
+is not empty for one that they have initialised.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+from torch.optim import LBFGS, Optimizer, SparseAdam
+
+from ..filter import check_filter_options, filter_gradient
+from . import checkpoints
+from .base import Group, are_plain, as_real, buckets, check_dense
+from .filter_optimizer import FilterOptimizer, recalled_filter
+from .foreach import filter_gradients
+from .state import new_state
+
+_REFUSED: dict[type[Optimizer], str] = {
+    LBFGS: "its line search evaluates the gradient several times in a step",
+    SparseAdam: "its gradients are sparse, and the filter needs every element of each",
+}
+_OPTIONS: Group = {
+    "filter_betas": (0.9, 0.999),
+    "filter_eps": 1e-8,
+    "filter_gamma": 0.5,
+    "filter_gamma_decay": 0.0,
+    "filter_correction": "paper",
+}
+_SUBCLASSES: dict[type[Optimizer], type[Optimizer]] = {}
+"""The filtered classes by their inner ones: there is one of each."""
+_COUNT, *_STATE = _KEYS = ("filter_step", "filter_exp_avg", "filter_exp_var")
+
+
+def _filter_options(group: Group) -> Group:
+    """Return the arguments of ``filter_gradient`` that the group's options name."""
+    return {name.removeprefix("filter_"): group[name] for name in _OPTIONS}
+
+
+def filtered(optimizer_class: type[Optimizer]) -> type[Optimizer]:
+    """Return a subclass of ``optimizer_class`` that sees the filtered gradient.
+
+    It takes the arguments of ``optimizer_class``, and by name ``filter_betas``,
+    ``filter_eps``, ``filter_gamma``, ``filter_gamma_decay`` and ``filter_correction``, which
+    are those of :func:`sgdf.filter_gradient` and may differ between groups. ``p.grad`` is
+    the gradient as it came again when the step is over. Weight decay, momentum and
+    ``maximize`` stay the inner optimizer's, and see the filtered gradient.
+
+    Each entry of the state, and of ``state_dict()``, also has ``filter_step``,
+    ``filter_exp_avg`` and ``filter_exp_var``. A checkpoint of the inner optimizer alone
+    loads, too: the filter then starts anew.
+
+    Args:
+        optimizer_class: any subclass of ``torch.optim.Optimizer`` but ``LBFGS`` and
+            ``SparseAdam``, and but for those that wrap another optimizer: filter that one.
+
+    Example:
+        >>> import torch, sgdf
+        >>> FilteredRMSprop = sgdf.filtered(torch.optim.RMSprop)
+        >>> weight = torch.nn.Parameter(torch.zeros(2))
+        >>> optimizer = FilteredRMSprop([weight], lr=1e-3, filter_gamma=1.0)
+        >>> weight.grad = torch.ones(2)
+        >>> optimizer.step()
+        >>> sorted(optimizer.state[weight])
+        ['filter_exp_avg', 'filter_exp_var', 'filter_step', 'square_avg', 'step']
+    """
+    if not isinstance(optimizer_class, type) or not issubclass(optimizer_class, Optimizer):
+        kind = type(optimizer_class).__name__
+        raise TypeError(f"filtered takes a class of optimizers, got {kind}: filtered(Adam)(params)")
+    if issubclass(optimizer_class, (Filtered, FilterOptimizer)):
+        raise TypeError(f"{optimizer_class.__name__} filters its gradients already")
+    reasons = [reason for base, reason in _REFUSED.items() if issubclass(optimizer_class, base)]
+    if {"optimizer", "base_optimizer"} & inspect.signature(optimizer_class).parameters.keys():
+        reasons.append("it wraps another optimizer; filter that one")
+    if reasons:
+        raise TypeError(f"filtered does not support {optimizer_class.__name__}: {reasons[0]}")
+    if optimizer_class not in _SUBCLASSES:
+        _SUBCLASSES[optimizer_class] = _subclass(optimizer_class)
+    return _SUBCLASSES[optimizer_class]
+
+
+def _subclass(inner: type[Optimizer]) -> type[Optimizer]:
+    return type(
+        f"Filtered{inner.__name__}",
+        (Filtered, inner),
+        {
+            "__module__": __name__,
+            "__doc__": f"{inner.__name__} on the filtered gradient; see sgdf.filtered.",
+            "__signature__": _signature(inner),
+            "_inner": inner,
+        },
+    )
+
+
+def _signature(optimizer_class: type[Optimizer]) -> inspect.Signature:
+    """Return the arguments of the inner class and the filter's."""
+    inner = inspect.signature(optimizer_class)
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    own = [inspect.Parameter(name, keyword, default=value) for name, value in _OPTIONS.items()]
+    parameters = list(inner.parameters.values())
+    rest = [p for p in parameters if p.kind is inspect.Parameter.VAR_KEYWORD]
+    parameters = [p for p in parameters if p not in rest]
+    return inner.replace(parameters=[*parameters, *own, *rest])
+
+
+class Filtered(Optimizer):
+    """What ``filtered`` adds to an optimizer."""
+
+    _inner: ClassVar[type[Optimizer]]
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        own = {name: options.pop(name, default) for name, default in _OPTIONS.items()}
+        check_filter_options(**_filter_options(own))
+        super().__init__(*args, **options)
+        self.defaults.update(own)
+        for group in self.param_groups:
+            group.update({**own, **group})
+            _check_options(group)
+
+    def __reduce_ex__(self, protocol: Any) -> str | tuple[Any, ...]:
+        if type(self) is not _SUBCLASSES.get(self._inner):
+            return super().__reduce_ex__(protocol)
+        # The class is made at run time: a pickle cannot name it, but can name its inner one.
+        return _new, (self._inner,), self.__getstate__()
+
+    def add_param_group(self, param_group: Group) -> None:
+        """Add a group, as in ``torch.optim``; it may have filter options of its own."""
+        is_complete = _OPTIONS.keys() <= self.defaults.keys()
+        if is_complete and isinstance(param_group, dict):  # else our constructor will see to it
+            param_group = {**self.defaults, **param_group}
+            _check_options(param_group)
+        super().add_param_group(param_group)
+
+    # The step.
+
+    def step(  # type: ignore[override]  # some inner steps have arguments of their own
+        self, closure: Callable[[], float] | None = None, *args: Any, **options: Any
+    ) -> float | None:
+        """Take the inner optimizer's step with the filtered gradients.
+
+        Args:
+            closure: reevaluates the model and returns the loss, which ``step`` hands back.
+                It is called once, before the gradients are filtered.
+            args: for the inner optimizer's step.
+            options: likewise.
+        """
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        with self._unscaled_by_hand() as (scale, overflow):
+            if overflow:
+                return loss
+            with torch.no_grad():
+                estimates = self._estimates(scale)
+            if closure is not None:
+                args = (_only_once(loss), *args)
+            with _lent(estimates), self._filter_state_aside(), self._hooks_aside():
+                _unhooked(self._inner.step)(self, *args, **options)
+        return loss
+
+    @contextmanager
+    def _hooks_aside(self) -> Iterator[None]:
+        """Keep hooks from being called by the inner step, too.
+
+        Once an instance of some optimizer class has been made, the step of that class calls
+        the hooks, and the inner step may be or call such a step.
+        """
+        names = ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks")
+        hooks = {name: getattr(self, name) for name in names}
+        for name in names:
+            setattr(self, name, OrderedDict())
+        try:
+            yield
+        finally:
+            for name, own in hooks.items():
+                setattr(self, name, own)
+
+    @contextmanager
+    def _unscaled_by_hand(self) -> Iterator[tuple[Tensor | None, bool]]:
+        """Yield GradScaler's scale, and whether it found an overflow; hide both from the inner.
+
+        An optimizer with a fused kernel is handed gradients that are still scaled.
+        """
+        names = ("grad_scale", "found_inf")
+        given = {name: getattr(self, name) for name in names if hasattr(self, name)}
+        found = given.get("found_inf")
+        for name in given:
+            setattr(self, name, None)
+        try:
+            yield given.get("grad_scale"), found is not None and bool(found)
+        finally:
+            for name, value in given.items():
+                setattr(self, name, value)
+
+    def _estimates(self, scale: Tensor | None) -> dict[Tensor, Tensor]:
+        """Filter every gradient, and return the estimates by parameter."""
+        lists = [
+            [(param, param.grad) for param in group["params"] if param.grad is not None]
+            for group in self.param_groups
+        ]
+        check_dense(self, [grad for pairs in lists for _, grad in pairs])
+        estimates: dict[Tensor, Tensor] = {}
+        for group, pairs in zip(self.param_groups, lists, strict=True):
+            params = [param for param, _ in pairs]
+            if group.get("foreach") is not False and are_plain(params):
+                parts = [[pairs[i] for i in bucket] for bucket in buckets(params)]
+            else:
+                parts = [[pair] for pair in pairs]
+            for part in parts:
+                estimates.update(self._filter(group, part, scale))
+        return estimates
+
+    def _filter(
+        self, group: Group, pairs: list[tuple[Tensor, Tensor]], scale: Tensor | None
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield parameters of one device and dtype with their estimates; update the state."""
+        counts: list[float | Tensor] = []
+        rows = []
+        for param, grad in pairs:
+            state = self.state.setdefault(param, {})
+            if _COUNT not in state:
+                state.update(new_state(_KEYS, param, group))
+            state[_COUNT] += 1
+            counts.append(state[_COUNT] if group.get("capturable") else state[_COUNT].item())
+            real_grad, *moments = as_real(param, grad, *(state[name] for name in _STATE))[1:]
+            real_grad = real_grad.to(moments[0].dtype)
+            if scale is not None:
+                real_grad = real_grad / scale.to(real_grad.device, real_grad.dtype)
+            rows.append((real_grad, *moments))
+        grads, means, variances = map(list, zip(*rows, strict=True))
+        if len(pairs) > 1:
+            estimates = filter_gradients(grads, means, variances, counts, **_filter_options(group))
+        else:  # perhaps of a type that foreach kernels do not know
+            (grad,), (mean,), (var,), (count,) = grads, means, variances, counts
+            out = filter_gradient(grad, mean, var, count, **_filter_options(group))
+            mean.copy_(out.mean)
+            var.copy_(out.var)
+            estimates = [out.estimate]
+        for (param, grad), estimate in zip(pairs, estimates, strict=True):
+            whole = torch.view_as_complex(estimate) if param.is_complex() else estimate
+            yield param, whole.to(grad.dtype)
+
+    @contextmanager
+    def _filter_state_aside(self) -> Iterator[None]:
+        """Leave the inner optimizer only what it has put into the state itself."""
+        aside = {}
+        for param in (param for group in self.param_groups for param in group["params"]):
+            if param in self.state:
+                state = self.state[param]
+                aside[param] = {key: state.pop(key) for key in _KEYS if key in state}
+                if not state:
+                    del self.state[param]
+        try:
+            yield
+        finally:
+            for param, state in aside.items():
+                self.state.setdefault(param, {}).update(state)
+
+    # For those who watch a training, as in BaseOptimizer.
+
+    _recalled_keys = _KEYS
+
+    def _recalled(
+        self, group: Group, grad: Tensor, step: float, *buffers: Tensor
+    ) -> tuple[Tensor, Tensor | None, Tensor]:
+        return recalled_filter(_filter_options(group), grad, step, *buffers)
+
+    def _seen(self, group: Group, grad: Tensor, param: Tensor) -> Tensor:
+        """Return the gradient that was filtered; decay and direction are the inner optimizer's."""
+        scale: Tensor | None = getattr(self, "grad_scale", None)
+        return grad if scale is None else grad / scale.to(grad.device, grad.dtype)
+
+    # Checkpoints.
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Load a checkpoint of this class or of the inner one.
+
+        The filter's state is copied in the dtype that it has here: torch alone would round
+        it to that of a half-precision parameter.
+        """
+        checkpoints.load(
+            self,
+            super().load_state_dict,
+            state_dict,
+            complete=self._completed_groups,
+            keys_of=lambda _group, _param, entry: (
+                _KEYS if isinstance(entry, dict) and entry.keys() & set(_KEYS) else ()
+            ),
+        )
+
+    def _completed_groups(self, incoming: list[Group]) -> list[Group]:
+        completed = []
+        for own, group in zip(self.param_groups, incoming, strict=True):
+            group = {**{name: own[name] for name in _OPTIONS}, **group}
+            _check_options(group)
+            completed.append(group)
+        return completed
+
+
+def _check_options(group: Group) -> None:
+    if group.get("differentiable"):
+        raise RuntimeError("filtered optimizers do not support `differentiable`")
+    check_filter_options(**_filter_options(group))
+
+
+def _unhooked(step: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a class's step as it was before torch wrapped it to call hooks."""
+    return getattr(step, "__wrapped__", step) if hasattr(step, "hooked") else step
+
+
+def _new(inner: type[Optimizer]) -> Optimizer:
+    """Return an instance of the filtered class without its attributes, for unpickling."""
+    cls = filtered(inner)
+    return cls.__new__(cls)
+
+
+def _only_once(loss: float | None) -> Callable[[], float | None]:
+    """Return a closure for the inner optimizer: it may have the loss, but no new gradients."""
+    losses = [loss]
+
+    def closure() -> float | None:
+        if not losses:
+            raise RuntimeError(
+                "a filtered optimizer evaluates the closure once in a step, the inner one "
+                "wants more: filter what it wraps instead, or do without the filter"
+            )
+        return losses.pop()
+
+    return closure
+
+
+@contextmanager
+def _lent(estimates: dict[Tensor, Tensor]) -> Iterator[None]:
+    """Let the parameters have these gradients for a while."""
+    own = {param: param.grad for param in estimates}
+    try:
+        for param, estimate in estimates.items():
+            param.grad = estimate
+        yield
+    finally:
+        for param, grad in own.items():
+            param.grad = grad

@@ -1,0 +1,1 @@
+"""The native step: the C code, how it is built, and how tensors are handed to it."""

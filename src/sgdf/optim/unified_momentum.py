@@ -1,0 +1,150 @@
+"""UnifiedMomentum: the moving average and classical momentum as one rule."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+from torch.optim.optimizer import ParamsT
+
+from .base import BaseOptimizer, Group
+from .native.step import TensorTable, common_options, take_step
+
+
+def _check_momentum(beta: float, u: float | None) -> None:
+    if isinstance(beta, Tensor) or not 0.0 <= beta < 1.0:
+        raise ValueError(f"Invalid beta value: {beta}")
+    # 1 - 0.99 is a little more than 0.01 in floating point.
+    if u is not None and (isinstance(u, Tensor) or not 1.0 - beta <= u * (1.0 + 1e-12) < math.inf):
+        raise ValueError(f"Invalid u value, expected at least 1 - beta = {1.0 - beta:g}: {u}")
+
+
+class UnifiedMomentum(BaseOptimizer):
+    r"""The momentum of the paper's Definition 2.1, without bias correction.
+
+    .. math:: m_t = \beta m_{t-1} + u\, g_t, \qquad \theta_t = \theta_{t-1} - \mathrm{lr}\; m_t
+
+    ``u=None`` stands for :math:`1-\beta`, the exponential moving average (EMA); ``u=1`` is
+    classical momentum, which is ``torch.optim.SGD`` with ``momentum=beta``.
+
+    Args:
+        params: parameters, named parameters or groups, as in ``torch.optim``.
+        lr: learning rate, a number or a Tensor.
+        beta: decay rate of the momentum.
+        u: weight of the gradient, at least ``1 - beta``; None for just that.
+        weight_decay: strength of the decay.
+        decoupled_weight_decay: decay the parameters directly, as AdamW does.
+        maximize: ascend instead of descend.
+        foreach: update lists of parameters at once, as in :class:`sgdf.SGDF`.
+        fused: update everything in one native call, as in :class:`sgdf.SGDF`.
+        capturable: keep the step count on the parameter's device, for CUDA graphs.
+        differentiable: let autograd run through the step.
+        state_format: ``"full"``, as in :class:`sgdf.SGDF`.
+        stochastic_rounding: not there yet.
+
+    Example:
+        >>> import torch, sgdf
+        >>> weight = torch.nn.Parameter(torch.zeros(1))
+        >>> optimizer = sgdf.UnifiedMomentum([weight], lr=0.1, beta=0.5, u=1.0)
+        >>> for _ in range(2):
+        ...     weight.grad = torch.ones(1)
+        ...     optimizer.step()
+        >>> weight.detach()  # 0.1 * (1 + 1.5)
+        tensor([-0.2500])
+    """
+
+    _kinds: ClassVar = {"momentum": ("exp_avg",)}
+
+    def __init__(
+        self,
+        params: ParamsT,
+        lr: float | Tensor,
+        beta: float = 0.9,
+        u: float | None = None,
+        weight_decay: float = 0.0,
+        *,
+        decoupled_weight_decay: bool = False,
+        maximize: bool = False,
+        foreach: bool | None = None,
+        fused: bool | None = None,
+        capturable: bool = False,
+        differentiable: bool = False,
+        state_format: str = "full",
+        stochastic_rounding: bool = False,
+    ) -> None:
+        defaults = {
+            "lr": lr,
+            "beta": beta,
+            "u": u,
+            "weight_decay": weight_decay,
+            "decoupled_weight_decay": decoupled_weight_decay,
+            "maximize": maximize,
+            "foreach": foreach,
+            "fused": fused,
+            "capturable": capturable,
+            "differentiable": differentiable,
+            "state_format": state_format,
+            "stochastic_rounding": stochastic_rounding,
+        }
+        super().__init__(params, defaults)
+
+    def _check_options(self, group: Group) -> None:
+        super()._check_options(group)
+        _check_momentum(group["beta"], group["u"])
+
+    def _direction(
+        self,
+        kind: str,
+        group: Group,
+        grad: Tensor,
+        buffers: Sequence[Tensor],
+        step: float | Tensor,
+    ) -> Tensor:
+        (exp_avg,) = buffers
+        momentum: Tensor = group["beta"] * exp_avg + _weight(group) * grad
+        exp_avg.copy_(momentum)
+        return momentum
+
+    def _directions(
+        self,
+        kind: str,
+        group: Group,
+        grads: list[Tensor],
+        buffers: Sequence[list[Tensor]],
+        steps: Sequence[float | Tensor],
+    ) -> list[Tensor]:
+        (exp_avgs,) = buffers
+        torch._foreach_mul_(exp_avgs, group["beta"])
+        torch._foreach_add_(exp_avgs, grads, alpha=_weight(group))
+        # The step multiplies the directions by lr in place, which the state must not see.
+        return [exp_avg.clone() for exp_avg in exp_avgs]
+
+    def _step_fused(self, kind: str, group: Group, table: TensorTable) -> None:
+        take_step(
+            table,
+            kind,
+            lambda step: (0.0, 0.0, 0.0, 0.0),  # nothing depends on it
+            betas=(group["beta"], 0.0),
+            weights=(_weight(group), 0.0),
+            eps=0.0,
+            **common_options(group),
+        )
+
+    _recalled_keys: ClassVar = ("step", "exp_avg")
+
+    def _recalled(
+        self, group: Group, grad: Tensor, step: float, *buffers: Tensor
+    ) -> tuple[Tensor, Tensor | None, Tensor]:
+        (momentum,) = buffers
+        # Under a steady gradient the momentum tends to u / (1 - beta) of it.
+        mean = momentum * ((1.0 - group["beta"]) / _weight(group))
+        return momentum, None, grad - mean
+
+
+def _weight(group: Group) -> float:
+    """Return what the gradient weighs in the momentum."""
+    u: float | None = group["u"]
+    return 1.0 - group["beta"] if u is None else u

@@ -1,0 +1,223 @@
+"""The report as one HTML file that needs nothing else: no network, no other file, no trust.
+
+What comes from the runs is escaped, and a policy in the page allows no script but its own, by
+its hash, and no request at all.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import re
+from collections.abc import Iterable, Mapping
+from importlib import resources
+
+from .document import Detail, Document
+from .formats import one_line
+from .plots import Plot, mark_of
+from .styles import DASHES, Style
+from .table import Cell, Table
+from .words import plural
+
+FILTERED_FROM = 5
+"""A table of fewer rows needs no filter."""
+_COORDINATES = re.compile(r' d="[^"]*"')
+_LONG = re.compile(r"(\.\d)\d+|\bL ")  # a second pair of numbers is a line anyway
+_GROUP = re.compile(r'<g id="(of-[0-9a-f]*)?[^"]*"')
+
+
+def page(document: Document) -> str:
+    """Return the report as HTML."""
+    script, style = _asset("page.js"), _asset("page.css")
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    policy = (
+        f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; "
+        "base-uri 'none'; form-action 'none'"
+    )
+    by_name = document.styles
+    sections = "\n".join(_section(section, document, by_name) for section in document.sections)
+    return f"""<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="{policy}">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="generator" content="sgdf {_text(document.version)}">
+<title>{_text(document.title)}</title>
+<style>{style}</style>
+</head>
+<body>
+<header>
+<h1>{_text(document.title)}</h1>
+{_paragraphs(document.summary)}
+<nav aria-label="sections"><ul>{_navigation(document)}</ul></nav>
+</header>
+{_legend(by_name)}
+<main>
+{sections}
+<h2 id="settings">Settings, runs and commands</h2>
+<p class="about">Each setting as it was resolved, with nothing left to a default; the command does
+the run again elsewhere, and on the same machine with the same versions to the last bit.
+{_text(document.where)}</p>
+{"".join(map(_detail, document.details))}
+<h2 id="environments">Environments</h2>
+{_environments(document)}
+</main>
+<script>{script}</script>
+</body>
+</html>
+"""
+
+
+def _asset(name: str) -> str:
+    return resources.files(__package__).joinpath(name).read_text(encoding="utf-8")
+
+
+def _text(text: str) -> str:
+    return html.escape(one_line(text))
+
+
+def _name(text: str) -> str:
+    """Return a name of somebody's, which may be written in either direction."""
+    return f"<bdi>{_text(text)}</bdi>"
+
+
+def _paragraphs(lines: Iterable[str]) -> str:
+    return "\n".join(f"<p>{_text(line)}</p>" for line in lines)
+
+
+def _navigation(document: Document) -> str:
+    links = [(_anchor(index), title) for index, title in enumerate(document.sections)]
+    links += [("settings", "Settings and commands"), ("environments", "Environments")]
+    return "".join(f'<li><a href="#{anchor}">{_name(title)}</a></li>' for anchor, title in links)
+
+
+def _anchor(index: int) -> str:
+    return f"section-{index}"
+
+
+def _legend(by_name: Mapping[str, Style]) -> str:
+    chips = "".join(
+        f'<button class="chip" aria-pressed="true" data-of="{mark_of(name)}" '
+        f'title="show or hide it in plots and tables">{_swatch(style)}{_name(name)}</button>'
+        for name, style in by_name.items()
+    )
+    return f'<div class="legend chips" role="group" aria-label="optimizers">{chips}</div>'
+
+
+def _swatch(style: Style) -> str:
+    dashes = " ".join(str(2 * dash) for dash in DASHES[style.dash])
+    return (
+        f'<svg class="swatch" viewBox="0 0 24 8" aria-hidden="true"><line x2="24" y1="4" y2="4" '
+        f'stroke="{style.color}" stroke-width="3" stroke-dasharray="{dashes}"/></svg>'
+    )
+
+
+def _section(title: str, document: Document, by_name: Mapping[str, Style]) -> str:
+    parts = [
+        _table(part, by_name) if isinstance(part, Table) else _figure(part)
+        for part in document.parts(title)
+    ]
+    anchor = _anchor(document.sections.index(title))
+    said = _paragraphs(document.notes.get(title, ()))
+    body = "\n".join([said, *parts])
+    return f'<section id="{anchor}">\n<h2>{_name(title)}</h2>\n{body}\n</section>'
+
+
+def _table(table: Table, by_name: Mapping[str, Style]) -> str:
+    numeric = [
+        any(row[i].order is not None for row in table.rows) for i in range(len(table.columns))
+    ]
+    heads = "".join(
+        f'<th scope="col"{_numeric(is_number)}><button>{_text(title)}</button></th>'
+        for title, is_number in zip(table.columns, numeric, strict=True)
+    )
+    rows = "\n".join(
+        _row_of(row) + "".join(map(lambda c, n: _cell(c, n, by_name), row, numeric)) + "</tr>"
+        for row in table.rows
+    )
+    filtered = (
+        f'<input class="filter" type="search" data-table="{table.name}" placeholder="filter rows" '
+        f'aria-label="filter the rows of this table">'
+        if len(table.rows) >= FILTERED_FROM
+        else ""
+    )
+    return (
+        f'<h3>{_text(table.title)}</h3>\n<p class="about">{_text(table.about)}</p>\n{filtered}'
+        f'<div class="scroll" tabindex="0" role="region" aria-label="{_text(table.title)}">'
+        f'<table id="{table.name}">\n<thead><tr>{heads}</tr></thead>\n'
+        f"<tbody>\n{rows}\n</tbody></table></div>"
+    )
+
+
+def _row_of(row: tuple[Cell, ...]) -> str:
+    """Begin a row; one on a single optimizer is hidden with it."""
+    optimizers = [cell.optimizer for cell in row if cell.optimizer]
+    return f'<tr class="{mark_of(optimizers[0])}">' if len(optimizers) == 1 else "<tr>"
+
+
+def _cell(cell: Cell, is_number: bool, by_name: Mapping[str, Style]) -> str:
+    order = f' data-order="{cell.order}"' if cell.order is not None else ""
+    order = order.replace('"inf"', '"Infinity"').replace('"-inf"', '"-Infinity"')
+    body = _name(cell.text)
+    if cell.key:
+        body = f'<a href="#s-{_text(cell.key)}">{body}</a>'
+    if cell.optimizer in by_name:
+        body = _swatch(by_name[cell.optimizer]) + body
+    return f"<td{_numeric(is_number)}{order}>{body}</td>"
+
+
+def _numeric(is_number: bool) -> str:
+    return ' class="number"' if is_number else ""
+
+
+def _figure(plot: Plot) -> str:
+    return (
+        f"<h3>{_text(plot.title)}</h3>\n<figure>"
+        f"<figcaption>{_text(plot.about)}</figcaption>"
+        f'<div class="scroll" tabindex="0" role="img" aria-label="{_text(plot.title)}">'
+        f"{_inline(plot.svg())}</div></figure>"
+    )
+
+
+def _inline(svg: str) -> str:
+    """Return a drawing to stand in a page: in its colours, small, with no names of its own."""
+    drawing = svg[svg.index("<svg") :]
+    drawing = re.sub(r"<metadata>.*?</metadata>", "", drawing, flags=re.DOTALL)
+    drawing = re.sub(r' (width|height)="[\d.]+pt"', "", drawing, count=2)
+    drawing = _COORDINATES.sub(
+        lambda found: _LONG.sub(lambda long: long[1] or "", found[0]), drawing
+    )
+    drawing = _GROUP.sub(lambda g: f'<g class="{g[1]}"' if g[1] else "<g", drawing)
+    return drawing.replace("#000000", "currentColor").replace("\n", " ")
+
+
+def _detail(detail: Detail) -> str:
+    runs = "\n".join(detail.commands)
+    return (
+        f'<details id="s-{_text(detail.key)}"><summary>{_name(detail.title)}</summary>'
+        f"<pre>{html.escape(detail.spec)}</pre>"
+        f"<p>Its runs, seed by seed:</p><pre>{html.escape(runs)}</pre></details>"
+    )
+
+
+def _environments(document: Document) -> str:
+    parts = []
+    for environment, runs in document.environments:
+        rows = "".join(
+            f"<tr><th scope='row'>{_text(key)}</th><td>{_name(value)}</td></tr>"
+            for key, value in environment.items()
+        )
+        keys = ", ".join(map(_text, runs))
+        parts.append(
+            f"<details><summary>{plural(len(runs), 'run')}: {_text(_brief(environment))}</summary>"
+            f"<div class='scroll'><table><tbody>{rows}</tbody></table></div>"
+            f"<p class='about'>{keys}</p></details>"
+        )
+    return "\n".join(parts)
+
+
+def _brief(environment: Mapping[str, str]) -> str:
+    wanted = ("cpu", "cores", "torch", "sgdf", "date")
+    return ", ".join(f"{key} {environment[key]}" for key in wanted if key in environment)

@@ -1,0 +1,24 @@
+"""Numbers and times in words."""
+
+from __future__ import annotations
+
+
+def plural(number: int, thing: str) -> str:
+    """Return how many things there are, in words.
+
+    >>> plural(1, "run"), plural(1200, "run")
+    ('1 run', '1,200 runs')
+    """
+    return f"{number:,} {thing}{'' if number == 1 else 's'}"
+
+
+def duration(seconds: float) -> str:
+    """Return a time in words.
+
+    >>> duration(3.2), duration(75), duration(4000)
+    ('3 s', '1 min 15 s', '1 h 6 min')
+    """
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes >= 60:
+        return f"{minutes // 60} h {minutes % 60} min"
+    return f"{minutes} min {rest} s" if minutes else f"{rest} s"

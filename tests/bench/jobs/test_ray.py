@@ -1,0 +1,449 @@
+"""Grids on a Ray cluster of two simulated machines: shared, killed, stopped, and gone on with.
+
+Long for the many ways in which machines, tasks and commands end.
+"""
+
+import contextlib
+import dataclasses
+import importlib.util
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from functools import partial
+from pathlib import Path
+
+import pytest
+from test_launch import (
+    HERE,
+    Diary,
+    alive,
+    command,
+    essences,
+    experiment,
+    needs_proc,
+    plan_of,
+    states,
+    wait_for,
+)
+from typer.testing import CliRunner
+
+from bench_tasks import equal
+from sgdf.bench.errors import SpecError, StoreError
+from sgdf.bench.jobs import ray_cluster as launcher
+from sgdf.bench.jobs.plan import Plan
+from sgdf.bench.jobs.ray_cluster import RayWorkers, check, request
+from sgdf.bench.search.file import read_search
+from sgdf.bench.search.results import SearchResult
+from sgdf.bench.search.storage import journal_url
+from sgdf.bench.store.run_folder import State, Store
+from sgdf.cli import app
+
+needs_ray = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="needs ray")
+never = threading.Event()
+
+
+@pytest.fixture(scope="module")
+def place():
+    """Return a folder for Ray's files, with a name that is short enough for its sockets."""
+    folder = Path(tempfile.mkdtemp(prefix="ray", dir="/tmp"))
+    (folder / "ray").mkdir()
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def cluster(place):
+    """Start two machines of a CPU each, on which a step takes 20 ms; free ports are Ray's."""
+    from ray.cluster_utils import Cluster
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in environment(place).items():
+            patch.setenv(name, value)
+        small = {"num_cpus": 1, "object_store_memory": 80 << 20}
+        cluster = Cluster(True, head_node_args={**small, "include_dashboard": False})
+        cluster.other = lambda: cluster.add_node(**small)
+        patch.delenv("SGDF_TEST_DELAY")
+        yield cluster
+        assert processes(place)  # so that it means something that there are none afterwards
+        cluster.shutdown()
+    assert not processes(place)
+
+
+@pytest.fixture
+def other(cluster, monkeypatch):
+    """Return the machine that is not the first."""
+    monkeypatch.setenv("SGDF_TEST_DELAY", "0.02")
+    (node,) = cluster.worker_nodes or [cluster.other()]
+    monkeypatch.delenv("SGDF_TEST_DELAY")
+    return node
+
+
+def environment(place, delay=0.02):
+    """Return the variables of machines."""
+    return {
+        "RAY_TMPDIR": str(place),
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(HERE), os.environ.get("PYTHONPATH")])),
+        "SGDF_TEST_DELAY": str(delay),
+    }
+
+
+def processes(place):
+    """Return the processes of Ray's that keep their files in a folder."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            ours = f"RAY_TMPDIR={place}\0".encode() in path.read_bytes()
+        except OSError:
+            continue
+        if ours and int(path.parent.name) != os.getpid() and alive(int(path.parent.name)):
+            found.append(int(path.parent.name))
+    return found
+
+
+class Meanwhile:
+    """Never asks for an end, but does something as often as it is asked about that."""
+
+    def __init__(self, act):
+        self.act = act
+
+    def is_set(self):
+        """Do it."""
+        self.act()
+        return False
+
+
+def begun(store):
+    """Return by key the runs that are at work and have saved something, and their process."""
+    folders = [folder for folder in Store(store).folders() if folder.saved() and folder.owner()]
+    return {folder.key: int(folder.owner().split()[-1]) for folder in folders}
+
+
+def death(cluster, node, store, killed):
+    """Let a machine die as soon as a run there has saved something; tell which."""
+    (raylet,) = [info.process.pid for info in node.all_processes["raylet"]]
+
+    def kill():
+        there = {key for key, pid in begun(store).items() if parent(pid) == raylet}
+        if there and not killed:
+            killed.update(there)
+            cluster.remove_node(node, allow_graceful=False)
+
+    return Meanwhile(kill)
+
+
+def under_way(store):
+    """Return whether a run is at work."""
+    return any(folder.rows() and folder.owner() for folder in Store(store).folders())
+
+
+def started(path, store, place, *options):
+    """Start the command."""
+    return subprocess.Popen(
+        command(path, store, *options),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **environment(place)},
+        start_new_session=True,
+    )
+
+
+def parent(pid):
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    except OSError:
+        return None
+
+
+def undisturbed(path, store):
+    plan = plan_of(path, store)
+    plan.work(Diary(), never)
+    return essences(plan)
+
+
+def one_run(tmp_path, task="bench_tasks:Points", **changes):
+    task = {"name": task}
+    return experiment(tmp_path, seeds=(0,), optimizer={"name": "sgd"}, task=task, **changes)
+
+
+@needs_ray
+@needs_proc
+def test_a_machine_that_dies_changes_nothing(tmp_path, cluster, other):
+    path = experiment(tmp_path, epochs=10)
+    plan, diary, killed = plan_of(path, tmp_path / "store", checkpoint_every=0.2), Diary(), set()
+    RayWorkers(plan, cluster.address, diary).work(death(cluster, other, plan.store, killed))
+    assert states(plan) == {State.FINISHED: 4}
+    assert len(killed) == 1
+    attempts = {key: len(Store(plan.store).folder(key).environments()) for key in plan.keys}
+    assert {key for key, count in attempts.items() if count > 1} == killed
+    ends = [(run, event["state"]) for run, event in diary.of("end")]
+    assert sorted(ends) == sorted((key, "finished") for key in plan.keys)
+    assert equal(undisturbed(path, tmp_path / "undisturbed"), essences(plan))
+    again = Diary()
+    RayWorkers(plan, cluster.address, again).work(never)
+    assert again.events == []
+
+
+@needs_ray
+@needs_proc
+def test_a_machine_that_dies_changes_no_search(tmp_path, cluster, other):
+    def search_of(store):
+        document = {
+            "name": "points",
+            "task": {"name": "bench_tasks:Points"},
+            "train": {"epochs": 10, "batch_size": 16, "threads": 1},
+            "optimizer": [{"name": "sgdf"}, {"name": "adam"}],
+            "search": {"trials": 3, "sampler": "random", "prune": False},
+        }
+        url = journal_url(store / "search.journal")
+        search = read_search(document, store=store, storage=url, checkpoint_every=0.2)
+        search.prepare()
+        return search
+
+    whole, search = search_of(tmp_path / "whole"), search_of(tmp_path / "store")
+    whole.work(Diary(), never)
+    killed, diary = set(), Diary()
+    RayWorkers(search, cluster.address, diary).work(death(cluster, other, search.store, killed))
+    assert len(killed) == 1
+    tuned = SearchResult(search)
+    assert tuned.complete
+    assert [found.trials for found in tuned.found] == [f.trials for f in SearchResult(whole).found]
+    assert len(diary.of("over")) == 6
+    again = Diary()
+    RayWorkers(search, cluster.address, again).work(never)
+    assert again.events == []
+
+
+@needs_ray
+def test_a_run_that_kills_its_worker_has_failed_and_the_others_are_done(
+    tmp_path, cluster, monkeypatch
+):
+    monkeypatch.setattr(launcher, "MAX_DEATHS", 2)
+    tasks = [{"name": "bench_tasks:Exiting"}, {"name": "bench_tasks:Points"}]
+    path = experiment(tmp_path, task=tasks, seeds=(0,), optimizer={"name": "sgd"})
+    plan, diary = plan_of(path, tmp_path / "store"), Diary()
+    RayWorkers(plan, cluster.address, diary).work(never)
+    assert states(plan) == {State.FAILED: 1, State.FINISHED: 1}
+    (failed,) = [run for run, event in diary.of("end") if event["state"] == "failed"]
+    folder = Store(plan.store).folder(failed)
+    assert folder.failure() == (
+        "its worker died, 2 times in a row before it could save: WorkerCrashedError"
+    )
+    assert len(folder.environments()) == 2
+
+
+@needs_ray
+@pytest.mark.slow
+def test_a_run_that_gets_on_is_not_given_up_however_often_its_worker_dies(
+    tmp_path, cluster, monkeypatch
+):
+    monkeypatch.setattr(launcher, "MAX_DEATHS", 2)
+    path = one_run(tmp_path, "bench_tasks:Fragile", epochs=1)  # 8 steps, and dies at every fourth
+    plan, diary = plan_of(path, tmp_path / "store", checkpoint_every=0.0), Diary()
+    RayWorkers(plan, cluster.address, diary).work(never)
+    assert states(plan) == {State.FINISHED: 1}
+    assert len(Store(plan.store).folder(plan.keys[0]).environments()) == 3
+
+
+@needs_ray
+def test_a_task_has_the_threads_that_it_says(tmp_path, cluster, monkeypatch):
+    train = {"epochs": 1, "batch_size": 16, "threads": 3}
+    path = one_run(tmp_path, "bench_tasks:Telling", train=train)
+    plan, diary, stop = plan_of(path, tmp_path / "store"), Diary(), threading.Event()
+    RayWorkers(plan, cluster.address, Diary(lambda run, event: stop.set())).work(stop)
+    assert states(plan) == {State.WAITING: 1}  # no machine has three CPUs
+
+    def fewer(job):
+        return {**request(job), "num_cpus": 1}
+
+    monkeypatch.setattr(launcher, "request", fewer)
+    RayWorkers(plan, cluster.address, diary).work(never)
+    lines = [event["line"] for _, event in diary.of("notice")]
+    assert lines == ["waits for a machine with 3 CPUs and 0 GPUs to join the cluster"]
+    row = Store(plan.store).folder(plan.keys[0]).rows()[-1]
+    assert (row["validation"]["torch"], row["validation"]["omp"]) == (3, 3)
+
+
+def test_a_task_asks_for_what_its_run_needs(tmp_path):
+    plan = plan_of(experiment(tmp_path), tmp_path / "store")
+    trains = [("cpu", 0), ("cpu", 2), ("cuda", 1), ("cuda:0", 1)]
+    runs = [
+        dataclasses.replace(run, train=dataclasses.replace(run.train, device=device, threads=count))
+        for run, (device, count) in zip(plan.runs, trains, strict=True)
+    ]
+    whole = Plan(tuple(runs), plan.store, 3.0)
+    parts = whole.parts()
+    assert [part.keys for part in parts] == [(run.key,) for run in runs]
+    assert {part.checkpoint_every for part in parts} == {3.0}
+    asked = [(request(part)["num_cpus"], request(part)["num_gpus"]) for part in parts]
+    assert asked == [(1, 0), (2, 0), (1, 1), (1, 1)]
+    assert (request(whole)["num_cpus"], request(whole)["num_gpus"]) == (2, 1)
+
+
+@needs_ray
+@needs_proc
+@pytest.mark.parametrize(
+    "how", [signal.SIGTERM, pytest.param(signal.SIGKILL, marks=pytest.mark.slow)]
+)
+def test_a_command_that_is_stopped_or_killed_goes_on_later(how, tmp_path, cluster, place):
+    path, store = experiment(tmp_path, epochs=10, seeds=(0,)), tmp_path / "store"
+    often = ("--checkpoint-every", "0.2" if how is signal.SIGKILL else "60")
+    process = started(path, store, place, "--ray", cluster.address, *often)
+    wait_for(partial(begun if how is signal.SIGKILL else under_way, store))
+    process.send_signal(how)
+    output, errors = process.communicate(timeout=60)
+    plan = plan_of(path, store)
+    if how is signal.SIGKILL:
+        wait_for(lambda: State.RUNNING not in states(plan))
+    else:
+        assert process.returncode == 130, output + errors
+        assert "Stopped; the same command goes on from here." in output
+    assert State.PAUSED in states(plan)
+    assert State.RUNNING not in states(plan)
+    RayWorkers(plan, cluster.address, Diary()).work(never)
+    assert states(plan) == {State.FINISHED: 2}
+    assert equal(undisturbed(path, tmp_path / "undisturbed"), essences(plan))
+
+
+@needs_ray
+@needs_proc
+def test_a_cluster_of_its_own_ends_with_the_command(tmp_path):
+    path, store = experiment(tmp_path, epochs=30, seeds=(0,)), tmp_path / "store"
+    folder = Path(tempfile.mkdtemp(prefix="ray", dir="/tmp"))
+    process = started(path, store, folder, "--ray", "local")
+    try:
+        wait_for(partial(under_way, store))
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal does, to all of them
+        output, errors = process.communicate(timeout=60)
+        assert process.returncode == 130, output + errors
+        assert errors.strip() == "Saving after the step at hand; once more ends it at once."
+        wait_for(lambda: not processes(folder), seconds=10)
+        plan = plan_of(path, store)
+        assert State.PAUSED in states(plan)
+        plan.work(Diary(), never)
+        assert equal(undisturbed(path, tmp_path / "undisturbed"), essences(plan))
+    finally:
+        process.kill()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@needs_ray
+def test_a_run_that_somebody_else_is_at_is_left_to_them(tmp_path, cluster, monkeypatch):
+    monkeypatch.setattr(launcher, "LINGER_SECONDS", 0.5)
+    plan, diary = plan_of(experiment(tmp_path, seeds=(0,)), tmp_path / "store"), Diary()
+    with Store(plan.store).folder(plan.keys[0]).claimed():
+        RayWorkers(plan, cluster.address, diary).work(never)
+        assert states(plan) == {State.RUNNING: 1, State.FINISHED: 1}
+    assert {run for run, _ in diary.events} == {plan.keys[1]}
+
+
+@needs_ray
+def test_a_lock_that_outlives_its_machine_is_waited_for(tmp_path, cluster):
+    plan, diary = plan_of(one_run(tmp_path), tmp_path / "store"), Diary()
+    workers, lock = RayWorkers(plan, cluster.address, diary), contextlib.ExitStack()
+    lock.enter_context(Store(plan.store).folder(plan.keys[0]).claimed())
+    seen = []
+
+    def release():
+        if workers.held:
+            seen.append(states(plan))
+            lock.close()
+
+    workers.work(Meanwhile(release))
+    assert seen[0] == {State.RUNNING: 1}
+    assert states(plan) == {State.FINISHED: 1}
+    assert len(diary.of("begin")) == 1
+
+
+@needs_ray
+@needs_proc
+def test_a_run_whose_machine_is_told_to_stop_goes_on(tmp_path, cluster):
+    path = one_run(tmp_path, epochs=10)
+    plan, diary, told = plan_of(path, tmp_path / "store"), Diary(), []
+
+    def tell():
+        folder = Store(plan.store).folder(plan.keys[0])
+        if folder.rows() and not told:
+            told.append(folder.owner())
+            os.kill(int(folder.owner().split()[-1]), signal.SIGTERM)
+
+    RayWorkers(plan, cluster.address, diary).work(Meanwhile(tell))
+    assert len(told) == 1
+    assert [event["state"] for _, event in diary.of("end")] == ["paused", "finished"]
+    assert equal(undisturbed(path, tmp_path / "undisturbed"), essences(plan))
+
+
+@needs_ray
+def test_a_machine_without_the_disk_says_so_and_makes_no_folder(tmp_path, cluster):
+    plan = plan_of(experiment(tmp_path), tmp_path / "store")
+    shutil.rmtree(plan.store)
+    with pytest.raises(StoreError, match=r"has no .*store: it must be on a disk of all"):
+        RayWorkers(plan, cluster.address, Diary()).work(never)
+    assert not plan.store.exists()
+
+
+@needs_ray
+def test_a_module_that_a_machine_does_not_have_is_no_failure_of_the_run(tmp_path, cluster):
+    (tmp_path / "fleeting.py").write_text((HERE / "bench_tasks.py").read_text())
+    plan = plan_of(one_run(tmp_path, "fleeting:Points"), tmp_path / "store")
+    sys.path.remove(str(tmp_path))
+    with pytest.raises(StoreError, match=r"a Ray task failed: SpecError: .*fleeting"):
+        RayWorkers(plan, cluster.address, Diary()).work(never)
+    assert states(plan) == {State.WAITING: 1}
+
+
+@needs_ray
+@pytest.mark.parametrize("address", ["closed port", "auto", "nonsense", "ray://here:10001"])
+def test_an_address_without_a_cluster_is_refused_at_once(
+    address, tmp_path, monkeypatch, place_of_old
+):
+    if address == "closed port":
+        address = place_of_old
+    monkeypatch.chdir(tmp_path)
+    start = time.monotonic()
+    result = CliRunner().invoke(app, ["run", "digits", "--ray", address])
+    assert result.exit_code == 2, result.output
+    assert result.output.startswith(f"sgdf: --ray {place_of_old if address == 'auto' else address}")
+    assert result.output.count("\n") == 1
+    assert not list(tmp_path.iterdir())
+    plan = plan_of(experiment(tmp_path), tmp_path / "store")
+    with pytest.raises(SpecError, match=r"--ray"):
+        RayWorkers(plan, address, Diary()).work(never)
+    assert time.monotonic() - start < 10
+
+
+@pytest.fixture
+def place_of_old(tmp_path_factory, monkeypatch):
+    """Return an address where a cluster was, and let Ray remember it."""
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{bound.getsockname()[1]}"
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setattr("ray._private.services.find_gcs_addresses", set)  # of tests beside this
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path_factory.mktemp("old")))
+    (Path(os.environ["RAY_TMPDIR"]) / "ray").mkdir()
+    (Path(os.environ["RAY_TMPDIR"]) / "ray" / "ray_current_cluster").write_text(address)
+    return address
+
+
+def test_ray_must_be_there(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(SpecError, match=r"needs ray: pip install 'sgdf\[ray\]'"):
+        check("auto")
+    result = CliRunner().invoke(app, ["run", "digits", "--ray", "auto"])
+    assert result.exit_code == 2
+    assert result.output == "sgdf: --ray: needs ray: pip install 'sgdf[ray]'\n"
+
+
+@pytest.mark.parametrize("name", ["run", "tune"])
+def test_one_way_to_share_the_runs_is_enough(name):
+    result = CliRunner().invoke(app, [name, "digits", "--ray", "auto", "--workers", "2"])
+    assert result.exit_code == 2
+    assert result.output == "sgdf: --ray: does not go with --workers\n"

@@ -1,0 +1,197 @@
+"""What a report draws: the numbers in its figures, and how optimizers are told apart."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from made_runs import begin, make_run, result_of, rows_of, table_of
+from sgdf.bench.report.targets import Target
+from sgdf.bench.report.write import Report
+from sgdf.bench.store.run_folder import State
+from sgdf.present.styles import HUES, styles
+
+# What is drawn
+
+
+def drawn(figure_):
+    """Return the points of each line by its name in the legend, panel by panel."""
+    (legend,) = figure_.legends
+    names = [text.get_text() for text in legend.get_texts()]
+    return [
+        {name: line.get_xydata() for name, line in zip(names, panel.get_lines(), strict=False)}
+        for panel in figure_.axes
+    ]
+
+
+def plot_of(report, name):
+    (plot,) = [plot for plot in report.contents.plots if plot.name == name]
+    return plot.figure
+
+
+def bands(panel):
+    """Return the vertices of each shaded band."""
+    return [collection.get_paths()[0].vertices for collection in panel.collections]
+
+
+def test_curves_are_means_with_bands(tmp_path):
+    for seed, top in enumerate((0.6, 0.9)):
+        make_run(tmp_path, [0.3, top], seed=seed)
+    make_run(tmp_path, [0.1], seed=2, diverged=7)  # in no mean
+    begin(tmp_path, table_of(optimizer="own")).append(rows_of([0.9]))  # nor drawn alone
+    make_run(tmp_path, [0.3, 0.4], optimizer="adam")
+    report = Report.of([tmp_path])
+    steps = plot_of(report, "curves-steps-0")
+    titles = [panel.get_title() for panel in steps.axes]
+    assert titles == [
+        "validation accuracy", "test accuracy", "training loss", "validation loss", "test loss"
+    ]  # fmt: skip
+    assert set(drawn(steps)[1]) == {"sgd", "adam"}
+    np.testing.assert_allclose(drawn(steps)[1]["sgd"], [[10, 30.0], [20, 75.0]])
+    np.testing.assert_allclose(drawn(steps)[2]["sgd"], [[10, 1 / 2], [20, 1 / 3]])
+    vertices = bands(steps.axes[1])[list(drawn(steps)[1]).index("sgd")]
+    at_the_end = vertices[np.isclose(vertices[:, 0], 20.0), 1]
+    assert (at_the_end.min(), at_the_end.max()) == pytest.approx((60.0, 90.0))
+    seconds = plot_of(report, "curves-seconds-0")
+    titles = [panel.get_title() for panel in seconds.axes]
+    assert titles == ["validation accuracy", "test accuracy", "training loss"]
+    xs = drawn(seconds)[0]["sgd"][:, 0]
+    np.testing.assert_allclose(xs, [0.5, 1.0])
+
+
+def test_time_includes_data_and_not_evaluation(tmp_path):
+    folder = begin(tmp_path, table_of())
+    rows = rows_of([0.5])
+    rows[0]["seconds"] = {"step": 1.0, "data": 0.25, "evaluation": 100.0}
+    folder.finish(State.FINISHED, result_of(rows), rows)
+    report = Report.of([tmp_path], {"": 0.5})
+    assert drawn(plot_of(report, "curves-seconds-0"))[0]["sgd"][0, 0] == 1.25
+    assert Target.of(report.findings.problems[0], 0.5).hit(report.findings.runs[0]).seconds == 1.25
+
+
+def test_the_plot_of_learning_rates(tmp_path):
+    for lr, seed in itertools.product((0.1, 1.0), (0, 1)):
+        make_run(tmp_path, [lr / 2 + 0.1 * seed], lr=lr, seed=seed)
+    make_run(tmp_path, [0.5], lr=10.0, seed=0)
+    begin(tmp_path, table_of(lr=10.0, seed=1)).fail("no")
+    make_run(tmp_path, [0.1], lr=100.0, diverged=3)
+    figure_ = plot_of(Report.of([tmp_path]), "rates-0")
+    (panel,) = figure_.axes
+    line, crosses = panel.get_lines()
+    np.testing.assert_allclose(line.get_xydata(), [[0.1, 10.0], [1.0, 55.0], [10.0, 50.0]])
+    assert list(crosses.get_xdata()) == [10.0, 100.0]
+    assert panel.get_xscale() == "log"
+    (vertices,) = bands(panel)
+    ends = vertices[np.isclose(vertices[:, 0], 1.0), 1]
+    assert (ends.min(), ends.max()) == pytest.approx((50.0, 60.0))
+    assert [text.get_text() for text in figure_.legends[0].get_texts()] == ["sgd"]
+
+
+def test_the_plot_of_profiles(tmp_path):
+    for optimizer, curves in {
+        "sgd": ([0.9] * 2, [0.9] * 2),
+        "adam": ([0.1, 0.9], [0.1, 0.1]),
+    }.items():
+        for seed, curve in enumerate(curves):
+            make_run(tmp_path, curve, optimizer=optimizer, seed=seed)
+    figure_ = plot_of(Report.of([tmp_path], {"": 0.9}), "profile")
+    lines = drawn(figure_)[0]
+    np.testing.assert_allclose(lines["adam"], [[1.0, 0.0], [2.0, 0.5], [2.2, 0.5]])
+    np.testing.assert_allclose(lines["sgd"], [[1.0, 0.0], [1.0, 0.5], [1.0, 1.0], [2.2, 1.0]])
+
+
+def test_every_seed_is_a_dot_and_far_ones_stand_at_the_edge(tmp_path):
+    for seed in range(30):
+        make_run(tmp_path, [0.90 + 0.001 * seed], seed=seed)
+        make_run(tmp_path, [0.80 if seed else 0.1], optimizer="adam", seed=seed)
+    (panel,) = plot_of(Report.of([tmp_path]), "results-0").axes
+    assert [text.get_text() for text in panel.get_yticklabels()] == ["sgd", "adam"]
+    low, _ = panel.get_xlim()
+    assert 60.0 < low < 80.0
+    dots, *marks, mean, interval = panel.get_lines()[: len(panel.get_lines()) // 2]
+    np.testing.assert_allclose(dots.get_xdata(), [90.0 + 0.1 * seed for seed in range(30)])
+    assert all(not len(mark.get_xdata()) for mark in marks)
+    np.testing.assert_allclose(mean.get_xdata(), [91.45])
+    assert interval.get_xdata()[0] < 91.45 < interval.get_xdata()[1]
+    _, below, above, *_ = panel.get_lines()[len(panel.get_lines()) // 2 :]
+    np.testing.assert_allclose(below.get_xdata(), [low])
+    assert not len(above.get_xdata())
+
+
+def test_what_is_long_is_thinned_from_end_to_end(tmp_path):
+    make_run(tmp_path, [0.001 * i for i in range(500)], epochs=500)
+    points = drawn(plot_of(Report.of([tmp_path]), "curves-steps-0"))[0]["sgd"]
+    assert len(points) == 64
+    assert (points[0, 0], points[-1, 0]) == (10, 5000)
+
+
+def test_too_many_settings_are_neither_drawn_nor_compared(tmp_path):
+    for lr, seed in itertools.product(range(1, 32), (0, 1)):
+        make_run(tmp_path, [0.5 + 0.01 * seed], lr=float(lr), seed=seed, protocol="paper")
+    report = Report.of([tmp_path])
+    assert {plot.name for plot in report.contents.plots} == {"rates-0"}
+    assert not any(table.name.startswith("comparisons") for table in report.contents.tables)
+    setup, line = report.contents.notes["points"]
+    assert setup == "points(), 4 epochs, batches of 64, ConstantLR."
+    assert "more than 30 settings" in line
+
+
+# Looks
+
+
+def test_an_optimizer_looks_the_same_in_every_report():
+    assert styles(["sgdf", "sgd"])["sgd"] == styles(["a:B", "adam", "sgd"])["sgd"]
+    many = styles([f"m:{i}" for i in range(20)] + ["sgd"])
+    assert len(set(many.values())) == 21
+    assert all(
+        look.line["linestyle"] and look.marker
+        for look in styles([f"{i}" for i in range(99)]).values()
+    )
+
+
+def test_lines_that_lie_on_each_other_can_be_told():
+    several = styles(["sgdf", "sgd", "adam", "adamw", "filter-adam", "radam"])
+    for one, other in (("adam", "adamw"), ("adam", "filter-adam"), ("sgdf", "sgd")):
+        assert several[one].dash != several[other].dash
+    solid, dashed = sorted((several["adam"], several["adamw"]), key=lambda look: look.dash)
+    assert solid.line["zorder"] < dashed.line["zorder"]
+    assert several["sgd"].variant(1).line["alpha"] < several["sgd"].line["alpha"]
+
+
+def seen(color, matrix):
+    """Return a colour in CIE Lab as seen through a matrix on linear RGB."""
+    srgb = np.array([int(color[i : i + 2], 16) / 255 for i in (1, 3, 5)])
+    linear = np.where(srgb <= 0.04045, srgb / 12.92, ((srgb + 0.055) / 1.055) ** 2.4)
+    linear = np.clip(np.array(matrix) @ linear, 0, 1)
+    xyz = np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]])
+    ratio = xyz @ linear / np.array([0.9505, 1.0, 1.089])
+    f = np.where(ratio > 0.008856, np.cbrt(ratio), 7.787 * ratio + 16 / 116)
+    return np.array([116 * f[1] - 16, 500 * (f[0] - f[1]), 200 * (f[1] - f[2])])
+
+
+# Machado, Oliveira and Fernandes (2009), severity 1.
+VISION = {
+    "usual": np.eye(3),
+    "protanopia": [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216],
+                   [-0.003882, -0.048116, 1.051998]],
+    "deuteranopia": [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413],
+                     [-0.011820, 0.042940, 0.968881]],
+    "tritanopia": [[1.255528, -0.076749, -0.178779], [-0.078411, 0.930809, 0.147602],
+                   [0.004733, 0.691367, 0.303900]],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("vision", VISION)
+def test_hues_can_be_told_apart_by_everybody(vision):
+    # A difference of 10 in Lab is plain at a glance.
+    for one, other in itertools.combinations(HUES, 2):
+        distance = np.linalg.norm(seen(one, VISION[vision]) - seen(other, VISION[vision]))
+        assert distance > 10, (vision, one, other, distance)
+
+
+def test_settings_and_commands_are_in_the_markdown(written):
+    _, folder = written
+    text = (folder / "report.md").read_text()
+    assert 'name = "sgdf"' in text
+    assert text.count("/spec.toml --out again") == 39
+    assert "39 runs: date 2026-11-16" in text

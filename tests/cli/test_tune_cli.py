@@ -1,0 +1,224 @@
+"""The command ``sgdf tune``: what people see, and what they meet when they are wrong."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import optuna
+import pytest
+from typer.testing import CliRunner
+
+from locations import SUPPORT
+from sgdf.bench.catalog.optimizers import OPTIMIZERS
+from sgdf.bench.search.file import read_search
+from sgdf.bench.spec.bundled import bundled_searches
+from sgdf.bench.spec.read import load, load_document
+from sgdf.bench.store.run_folder import Store
+from sgdf.cli import app
+
+SPEC = """
+seed = [0, 1]
+[task]
+name = "bench_tasks:Points"
+[train]
+epochs = 2
+batch_size = 40
+threads = 1
+[[optimizer]]
+name = "sgdf"
+lr = 0.5
+[[optimizer]]
+name = "sgd"
+momentum = 0.5
+search = { lr = { low = 0.01, high = 1.0 } }
+"""
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch, told_at_once):
+    """Return a folder with a spec, where commands are given."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(SUPPORT))
+    (tmp_path / "mine.toml").write_text(SPEC)
+    before = optuna.logging.get_verbosity()
+    yield tmp_path
+    optuna.logging.set_verbosity(before)
+
+
+def sgdf(*arguments, code=0):
+    result = CliRunner().invoke(app, [*map(str, arguments)], env={"COLUMNS": "160"})
+    assert result.exit_code == code, result.output + repr(result.exception)
+    return result.output
+
+
+def test_from_a_search_to_a_comparison(place):
+    shown = sgdf("tune", "mine.toml", "--trials", 3, "--dry-run")
+    assert re.search(r"sgdf +lr from 0.01 to 100", shown)
+    assert re.search(r"sgd +momentum=0.5 +lr from 0.01 to 1\b", shown)
+    assert "2 optimizers, 3 trials of up to 2 epochs for each (tpe, seed 2)" in shown
+    assert "0 trials are done in results/mine-tune; the others take" in shown
+    assert not (place / "results").exists()
+
+    done = sgdf("tune", "mine.toml", "--trials", 3)
+    assert "0 of 6 trials are done in results/mine-tune" in done
+    assert re.search(r"\[6/6\] sgd trial 2, lr=\S+: validation accuracy 0\.\d+", done)
+    assert re.search(r"^optimizer +best setting +validation accuracy +finished", done, re.M)
+    assert re.search(r"^sgd +lr=\S+ +0\.\d+ +3 ", done, re.M)
+    assert "wrote results/mine-tune/mine-tuned.toml" in done
+
+    again = sgdf("tune", "mine.toml", "--trials", 3)
+    assert "6 of 6 trials are done" in again
+    assert "begins" not in again
+
+    best = json.loads(Path("results/mine-tune/search.json").read_text())["optimizers"]
+    for run in load("results/mine-tune/mine-tuned.toml").runs:
+        record = best[run.optimizer.name]
+        options = record["trials"][record["best"]]["options"]
+        assert run.optimizer.options["lr"] == options["lr"]
+        assert run.optimizer.options.get("momentum") in (None, 0.5)
+    assert "4 finished" in sgdf("run", "results/mine-tune/mine-tuned.toml")
+    assert "sgdf" in sgdf("report", "results/mine-tune")
+
+
+def test_trials_that_others_are_at_are_no_trouble(place, monkeypatch):
+    monkeypatch.setenv("SGDF_TEST_DELAY", "0.3")
+    command = ["tune", "mine.toml", "--trials", "1", "--optimizer", "sgd"]
+    other = subprocess.Popen([sys.executable, "-m", "sgdf", *command], stdout=subprocess.PIPE)
+    while b"begins" not in other.stdout.readline():
+        pass
+    assert "1 trial is at work elsewhere." in sgdf(*command)
+    other.communicate(timeout=60)
+    assert "mine-tuned.toml" in sgdf(*command)
+
+
+def test_trials_made_with_another_source_are_mentioned(place, monkeypatch):
+    command = ("tune", "mine.toml", "--trials", 1)
+    sgdf(*command)
+    assert "another version" not in sgdf(*command)
+    monkeypatch.setattr("sgdf.bench.jobs.provenance.source_digest", lambda target: "another")
+    assert "2 of the runs done had another version" in sgdf(*command)
+
+
+def test_another_search_in_the_same_folder_is_refused(place):
+    sgdf("tune", "mine.toml", "--trials", 1)
+    output = sgdf("tune", "mine.toml", "--trials", 1, "--set", "train.epochs=3", code=2)
+    assert "results/mine-tune holds a search with another train.epochs, 2 instead of 3" in output
+    shown = sgdf("tune", "mine.toml", "--trials", 2, "--dry-run")
+    assert "2 trials are done in results/mine-tune; the others take" in shown
+
+
+def test_workers_and_other_processes_share_it(place):
+    assert "[4/4]" in sgdf("tune", "mine.toml", "--trials", 2, "--workers", 2)
+    assert "begins" not in sgdf("tune", "mine.toml", "--trials", 2)
+
+
+def test_the_file_may_say_how(place):
+    text = SPEC.replace(
+        "[task]", '[search]\ntrials = 2\nsampler = "random"\nseeds = [8, 9]\n[task]'
+    )
+    (place / "mine.toml").write_text(text)
+    assert "2 trials of up to 2 epochs for each (random, seeds 8, 9)" in sgdf(
+        "tune", "mine.toml", "--dry-run"
+    )
+    shown = sgdf("tune", "mine.toml", "--dry-run", "--trials", 3, "--sampler", "tpe")
+    assert "3 trials of up to 2 epochs for each (tpe, seeds 8, 9)" in shown
+
+
+def test_optimizers_by_name_in_the_file_or_not(place):
+    shown = sgdf("tune", "mine.toml", "--dry-run", "--optimizer", "sgd", "--optimizer", "lion")
+    assert re.search(r"^sgd +momentum=0.5", shown, re.M)
+    assert re.search(r"^lion ", shown, re.M)
+    assert not re.search(r"^sgdf ", shown, re.M)
+    everything = sgdf("tune", "mine.toml", "--dry-run", "--optimizer", "all")
+    assert f"{len(OPTIMIZERS)} optimizers" in everything
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["nosuch.toml"], "nosuch.toml: no such file"),
+        (["mine.toml", "--sampler", "best"], "mine.toml: search.sampler = 'best': must be one of"),
+        (["mine.toml", "--optimizer", "nosuch"], "optimizer 'nosuch'"),
+        (["mine.toml", "--sampler", "grid", "--optimizer", "sgd"], "a range is no grid"),
+        (["mine.toml", "--storage", "nonsense"], "--storage: cannot be opened"),
+        (["mine.toml", "--set", "protocol=paper"], "holds back no data to choose by"),
+        (["mine.toml", "--set", "train.batch_size=[8, 16]"], "train.batch_size: is a list"),
+        (["mine.toml", "--set", "name=../x"], "names a folder"),
+        (["mine.toml", "--out", "mine.toml/x"], "cannot write mine.toml/x"),
+    ],
+)
+def test_what_is_wrong_is_said_in_a_line(place, arguments, told):
+    output = sgdf("tune", *arguments, code=2)
+    assert told in output
+    assert "Traceback" not in output
+    assert not (place / "results").exists() or "--storage" in arguments
+
+
+def test_an_edge_is_pointed_out(place):
+    grid = [
+        "--sampler",
+        "grid",
+        "--trials",
+        3,
+        "--set",
+        "optimizer.search={lr = [1e-6, 1e-5, 0.1]}",
+    ]
+    output = sgdf("tune", "mine.toml", "--optimizer", "sgd", *grid)
+    assert (
+        "sgd: the best lr is at the edge of what was tried; a better one may lie beyond. Widen "
+        "[optimizer.search]."
+    ) in output
+    assert "lr at the edge" in Path("results/mine-tune/mine-tuned.toml").read_text()
+
+
+def test_failures_are_told_of_and_tried_again(place, monkeypatch):
+    arguments = ["tune", "mine.toml", "--trials", 2, "--optimizer", "sgd"]
+    arguments += ["--set", "task.name=bench_tasks:Raising"]
+    output = sgdf(*arguments, code=1)
+    assert "sgd: 2 failed; --retry tries them again." in output
+    assert "the cat is on the keyboard" in output
+    assert not Path("results/mine-tune/mine-tuned.toml").exists()
+    monkeypatch.setenv("SGDF_TEST_CALM", "1")
+    assert "begins" not in sgdf(*arguments, code=1)
+    assert "mine-tuned.toml" in sgdf(*arguments, "--retry")
+
+
+def test_a_range_test(place):
+    output = sgdf("tune", "mine.toml", "--range-test", "--optimizer", "sgd")
+    assert re.search(r"^sgd +\S+ +\S+ +\d+", output, re.M)
+    assert "wrote results/mine-range/range.png" in output
+    assert "test accuracy" not in output
+    (folder,) = Store("results/mine-range").folders()
+    assert folder.progress().has_result
+    assert "begins" not in sgdf("tune", "mine.toml", "--range-test", "--optimizer", "sgd")
+
+
+def test_interrupting_saves_and_the_same_command_goes_on(place, monkeypatch):
+    monkeypatch.setenv("SGDF_TEST_DELAY", "0.05")
+    command = [sys.executable, "-m", "sgdf", "tune", "mine.toml", "--trials", "3"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    seen = ""
+    while "validation accuracy" not in seen:
+        seen += process.stdout.readline()
+    time.sleep(0.1)
+    os.kill(process.pid, signal.SIGINT)
+    rest, _ = process.communicate(timeout=60)
+    assert process.returncode == 130, seen + rest
+    assert "Stopped; the same command goes on from here." in rest
+    monkeypatch.delenv("SGDF_TEST_DELAY")
+    assert "wrote results/mine-tune/mine-tuned.toml" in sgdf("tune", "mine.toml", "--trials", 3)
+
+
+@pytest.mark.parametrize("name", bundled_searches())
+def test_bundled_searches_are_in_order(name, tmp_path):
+    search = read_search(load_document(name), store=tmp_path, storage="")
+    assert search.name == name
+    cifar = {"cifar-search": 10, "cifar10-small-search": 6, "cifar100-small-search": 6}
+    assert len(search.candidates) == cifar.get(name, len(OPTIMIZERS))
+    assert search.problem["about"]
+    assert len(search.seeds) == (3 if name in cifar else 5)

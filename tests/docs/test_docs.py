@@ -1,0 +1,71 @@
+"""The documentation: every public name is in it, its code runs, its links lead somewhere."""
+
+import inspect
+import re
+from operator import attrgetter
+
+import pytest
+
+import sgdf
+from locations import ROOT
+
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
+NAMES = [name for name in sgdf.__all__ if not name.startswith("__")]
+FUNCTIONS = [n for n in NAMES if n not in ("FilterOutput", "monitor")] + ["monitor.attach"]
+
+each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+
+
+@pytest.mark.parametrize("name", sgdf.__all__)
+def test_public_name_is_documented(name):
+    assert re.search(rf"^\| `sgdf\.{name}` \| \S", (ROOT / "docs/api.md").read_text(), re.M)
+    if not name.startswith("__"):
+        assert inspect.getdoc(getattr(sgdf, name)), f"{name} has no docstring"
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_every_argument_is_documented(name):
+    public = attrgetter(name)(sgdf)
+    docstring, page = inspect.getdoc(public), (ROOT / "docs/api.md").read_text()
+    (shared,) = re.findall(r"^ +options: (``.*?)^$", docstring, re.M | re.S) or [""]
+    for argument in inspect.signature(public).parameters:
+        named = f"``{argument}``" in shared  # and explained where they are spelled out
+        assert named or re.search(rf"^ +{argument}: \S", docstring, re.M), argument
+        assert re.search(rf"\b{argument}\b", page), argument
+
+
+def test_public_names_are_all_there_is():
+    public = {name for name in dir(sgdf) if not name.startswith("_")}
+    modules = {name for name in public if inspect.ismodule(getattr(sgdf, name))} - set(NAMES)
+    assert public - modules == set(NAMES)
+
+
+@each_page
+def test_python_blocks_run(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    namespace = {}
+    for code in re.findall(r"^```python\n(.*?)^```", page.read_text(), re.M | re.S):
+        exec(compile(code, str(page), "exec"), namespace)
+
+
+@each_page
+def test_links_lead_somewhere(page):
+    for target in re.findall(r"\]\(([^)]+)\)", page.read_text()):
+        path, _, anchor = target.partition("#")
+        linked = (page.parent / path).resolve() if path else page
+        assert linked.exists(), target
+        if anchor:
+            titles = re.findall(r"^#+ (.*)$", linked.read_text(), re.M)
+            slugs = {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
+            assert anchor in slugs, target
+
+
+def test_make_targets_are_documented():
+    makefile, readme = (ROOT / "Makefile").read_text(), (ROOT / "README.md").read_text()
+    targets = re.findall(r"^([a-z][a-z-]*):", makefile, re.M)
+    assert {"quickstart", "test"} <= set(targets)
+    for target in targets:
+        assert re.search(rf"^{target}:.* ## \S", makefile, re.M), target
+    called = re.findall(r"^make (.+)$", (ROOT / ".ci/run").read_text(), re.M)
+    assert called == ["test", "test-browser"]
+    assert all(f"make {target}" in readme for target in ("quickstart", "test", "test-browser"))

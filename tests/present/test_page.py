@@ -1,0 +1,244 @@
+"""The HTML report in headless Chromium: what a reader sees, and what nobody's text can do to it."""
+
+import itertools
+import math
+import shutil
+
+import pytest
+
+from made_runs import HOSTILE, begin, filled, make_run, result_of, rows_of, table_of
+from sgdf.bench.report.write import Report
+from sgdf.bench.store.run_folder import State
+from sgdf.present.formats import one_line
+
+CHROMIUM = next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+)
+pytestmark = pytest.mark.skipif(
+    CHROMIUM is None, reason="there is no Chromium here; make test-browser installs it where it may"
+)
+
+
+@pytest.fixture(scope="module")
+def chromium():
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        # Its sandbox does not start for root; the only page that it opens is the report.
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def show(chromium):
+    """Open a page; afterwards nothing may have gone wrong in it, nor been asked for outside."""
+    opened, complaints = [], []
+
+    def open_page(path, **options):
+        page = chromium.new_page(**options)
+        opened.append(page)
+        page.on("console", lambda message: complaints.append(message.text))
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("dialog", lambda dialog: (complaints.append(dialog.message), dialog.dismiss()))
+        page.on(
+            "request",
+            lambda request: request.url == path.as_uri() or complaints.append(request.url),
+        )
+        page.goto(path.as_uri())
+        return page
+
+    open_page.complaints = complaints
+    yield open_page
+    for page in opened:
+        page.close()
+    assert complaints == []
+
+
+@pytest.fixture(scope="module")
+def page_path(tmp_path_factory):
+    store = filled(tmp_path_factory.mktemp("store"))
+    return Report.of([store], {"": 0.85}).write(tmp_path_factory.mktemp("report"))
+
+
+@pytest.fixture(scope="module")
+def hostile_path(tmp_path_factory):
+    """Names, messages, metrics and environments as an enemy would write them."""
+    store = tmp_path_factory.mktemp("hostile")
+    for name, seed in itertools.product(HOSTILE, (0, 1)):
+        make_run(store, [0.5, 0.6 + 0.1 * seed], optimizer=name, seed=seed)
+    for name in HOSTILE[:3]:
+        make_run(store, [0.5], task=name, metric=name)
+    make_run(store, [0.5], task={"name": "points", **{name: name for name in HOSTILE}})
+    for name in HOSTILE:
+        begin(store, table_of(optimizer=name, seed=7)).fail(name)
+    begin(store, table_of(seed=8)).add_environment({name: name for name in HOSTILE})
+    for seed, value in enumerate((math.nan, math.inf, -math.inf)):
+        make_run(store, [value, value], optimizer="odd", task="odd", seed=seed)
+    for seed in (0, 1):
+        rows = rows_of([0.5])
+        for split in ("train", "validation", "test"):
+            rows[0][split] = {}
+        chosen = {**result_of(rows_of([0.5])), "selected": rows[0], "last": rows[0]}
+        begin(store, table_of(optimizer="empty", seed=seed)).finish(State.FINISHED, chosen, rows)
+    return Report.of([store]).write(tmp_path_factory.mktemp("report"))
+
+
+def column(page, table, index):
+    """Return the texts of a column's rows, as far as they are shown."""
+    return page.eval_on_selector_all(
+        f"#{table} tbody tr:not([hidden]) td:nth-child({index})",
+        "cells => cells.map(cell => cell.textContent)",
+    )
+
+
+def test_it_shows_what_was_compared(show, page_path):
+    page = show(page_path)
+    assert page.title().startswith("Report on ")
+    assert "36 of 39 runs finished" in page.inner_text("header")
+    assert page.locator("figure svg").count() == 9
+    assert page.locator("table[id]").count() == 10
+    assert column(page, "results-0", 1) == ["sgdf lr=0.1", "sgd lr=0.1", "mine:Own lr=0.1"]
+    assert page.locator("nav a").all_inner_texts()[:2] == ["lines", "points"]
+
+
+def test_tables_can_be_sorted(show, page_path):
+    page = show(page_path)
+    head = page.locator("#settings-0 thead button").nth(1)
+    means = [[float(text.split(" ")[0]) for text in _sorted(page, head)] for _ in range(2)]
+    assert means[0] == sorted(means[0])
+    assert means[1] == sorted(means[1], reverse=True)
+    assert means[0] != means[1]
+    assert page.locator("#settings-0 th[aria-sort=descending]").count() == 1
+    names = page.locator("#settings-0 thead button").first
+    names.click()
+    assert column(page, "settings-0", 1)[0].startswith("mine:Own")
+
+
+def _sorted(page, head):
+    head.click()
+    return column(page, "settings-0", 2)
+
+
+def test_a_miss_is_later_than_any_hit(show, page_path):
+    page = show(page_path)
+    page.locator("#target-0 thead button").nth(3).click()
+    steps = column(page, "target-0", 4)
+    assert "missed" in steps
+    assert steps == sorted(steps, key=lambda text: math.inf if text == "missed" else float(text))
+
+
+def test_tables_can_be_filtered(show, page_path):
+    page = show(page_path)
+    page.fill("input[data-table=settings-0]", "SGDF lr=1")
+    assert column(page, "settings-0", 1) == ["sgdf lr=1.0"]
+    page.fill("input[data-table=settings-0]", "")
+    assert len(column(page, "settings-0", 1)) == 6
+
+
+def test_an_optimizer_can_be_hidden(show, page_path):
+    page = show(page_path)
+    chip = page.locator(".chip", has_text="sgdf")
+    drawn = page.locator(f"svg .{chip.get_attribute('data-of')}")
+    assert drawn.count() >= 7
+    legend = page.locator("figure").first.locator("svg text", has_text="sgdf lr=0.1")
+    assert legend.is_visible()
+    chip.click()
+    assert all(not drawn.nth(index).is_visible() for index in range(drawn.count()))
+    assert not legend.is_visible()
+    assert not page.locator("#results-0 tbody tr", has_text="sgdf").is_visible()
+    assert page.locator("#comparisons-0 tbody tr", has_text="sgdf").first.is_visible()
+    chip.click()
+    assert page.locator("#results-0 tbody tr", has_text="sgdf").is_visible()
+    assert drawn.first.evaluate("part => getComputedStyle(part).display") != "none"
+
+
+def test_a_setting_leads_to_its_details(show, page_path):
+    page = show(page_path)
+    page.locator("#results-0 a").first.click()
+    details = page.locator("details:target")
+    assert details.get_attribute("open") is not None
+    text = details.inner_text()
+    assert 'name = "sgdf"' in text
+    assert "lr = 0.1" in text
+    assert "sgdf run " in text
+    assert "seed 2" in text
+    assert "a CPU" in page.locator("#environments ~ details").first.inner_text()
+
+
+@pytest.mark.parametrize("width", [320, 390, 1200])
+def test_a_narrow_screen_does_not_scroll_sideways(show, page_path, hostile_path, width):
+    for path in (page_path, hostile_path):
+        page = show(path, viewport={"width": width, "height": 700})
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def luminance(page, selector, what):
+    """Return the relative luminance of a computed colour."""
+    rgb = page.eval_on_selector(selector, f"e => getComputedStyle(e).{what}")
+    parts = [int(part) / 255 for part in rgb[rgb.index("(") + 1 : -1].split(",")[:3]]
+    linear = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
+    return sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_it_can_be_read_by_day_and_by_night(show, page_path, scheme):
+    page = show(page_path, color_scheme=scheme)
+    ground = luminance(page, "body", "backgroundColor")
+    assert (ground > 0.5) is (scheme == "light")
+    for selector, what in (("body", "color"), (".about", "color"), ("nav a", "color"),
+                           ("figure svg text", "fill")):  # fmt: skip
+        ink = luminance(page, selector, what)
+        assert (max(ink, ground) + 0.05) / (min(ink, ground) + 0.05) >= 4.5, selector
+
+
+def test_it_can_be_printed(show, page_path):
+    page = show(page_path)
+    assert page.pdf().startswith(b"%PDF")
+    page.emulate_media(media="print")
+    assert not page.locator(".filter").first.is_visible()
+
+
+def test_names_are_text(show, hostile_path):
+    page = show(hostile_path)
+    assert page.evaluate("document.scripts.length") == 1
+    assert page.locator("img, iframe, object, b").count() == 0
+    text = page.evaluate("document.body.textContent")
+    for name in HOSTILE:
+        assert one_line(name) in text
+    assert page.evaluate("document.querySelectorAll('bdi').length") > 100
+
+
+def test_numbers_that_are_none_are_text(show, hostile_path):
+    page = show(hostile_path)
+    text = page.evaluate("document.body.textContent")
+    assert "nan" in text
+    odd = page.locator("section", has=page.get_by_role("heading", name="odd", exact=True))
+    cells = odd.locator("table").first.locator("tbody td").all_inner_texts()
+    assert "nan" in cells
+    empty = page.locator("tr", has_text="empty").first.locator("td").all_inner_texts()
+    assert "–" in empty
+
+
+def test_every_table_of_a_hostile_report_can_be_sorted(show, hostile_path):
+    page = show(hostile_path)
+    for button in page.locator("table[id] thead button").all()[:60]:
+        button.click()
+
+
+def test_no_two_things_have_one_name(show, page_path, hostile_path):
+    for path in (page_path, hostile_path):
+        ids = show(path).evaluate("[...document.querySelectorAll('[id]')].map(e => e.id)")
+        assert len(ids) == len(set(ids))
+
+
+def test_a_foreign_script_would_not_run(show, page_path):
+    page = show(page_path)
+    page.evaluate(
+        "() => { const s = document.createElement('script'); s.textContent = 'window.ran = 1';"
+        " document.body.append(s); }"
+    )
+    assert page.evaluate("window.ran") is None
+    assert all("Content Security Policy" in complaint for complaint in show.complaints)
+    assert show.complaints
+    show.complaints.clear()
