@@ -4,6 +4,7 @@ An import inside a function, or under ``TYPE_CHECKING``, is an import like any o
 """
 
 import ast
+import itertools
 from pathlib import Path
 
 import pytest
@@ -105,9 +106,7 @@ def cycle(edges):
     def visit(module):
         if module in path:
             circle = [*path[path.index(module) :], module]
-            return [
-                graph[a][b] + f": {a} imports {b}" for a, b in zip(circle, circle[1:], strict=False)
-            ]
+            return [graph[a][b] + f": {a} imports {b}" for a, b in itertools.pairwise(circle)]
         if module in done:
             return None
         path.append(module)

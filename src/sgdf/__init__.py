@@ -39,12 +39,12 @@ _HOMES = {
     "FilterMuon": "optim.filter_muon",
     "FilterOutput": "filter",
     "SignSGDF": "optim.sign_sgdf",
-    "UnifiedMomentum": "optim.momentum",
+    "UnifiedMomentum": "optim.unified_momentum",
     "filter_gradient": "filter",
-    "filtered": "optim.plugin",
+    "filtered": "optim.filtered",
     "monitor": "monitor",
-    "muon_groups": "optim.filter_muon",
-    "take_over": "optim.takeover",
+    "muon_groups": "optim.groups",
+    "take_over": "optim.take_over",
 }
 
 
@@ -52,7 +52,7 @@ def __getattr__(name: str) -> object:
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     home = importlib.import_module(f".{_HOMES[name]}", __name__)
-    value = home if name == "monitor" else getattr(home, name)
+    value = home if _HOMES[name] == name else getattr(home, name)  # a module is its own home
     globals()[name] = value
     return value
 

@@ -24,6 +24,7 @@ from reference import (
     ReferenceSignSGDF,
     ReferenceUnifiedMomentum,
 )
+from sgdf.optim.native.step import native_fault
 
 Options = dict[str, Any]
 

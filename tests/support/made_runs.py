@@ -5,9 +5,8 @@ import math
 
 import tomli_w
 
-from sgdf.bench.store import files
 from sgdf.bench.store.identity import run_key
-from sgdf.bench.store.run_folder import RunFolder, State
+from sgdf.bench.store.run_folder import RunFolder, State, files
 
 HOSTILE = [
     "<script>alert(1)</script>",

@@ -185,7 +185,7 @@ def test_of_accumulated_batches_it_is_shown_the_mean():
 def test_of_several_processes_it_is_shown_the_mean():
     trainer = Trainer(run_of("bench_tasks:Plain", "koala-m", {"epochs": 1}), Ranks())
     (optimizer,) = trainer.optimizers.values()
-    trainer.processes.means = lambda values: [0.5 * value for value in values]
+    trainer.ranks.means = lambda values: [0.5 * value for value in values]
     optimizer.predict()
     trainer.update(trainer.model.weight.sum() * 0 + 3.0)
     assert optimizer._shared["loss_variance"] == pytest.approx(0.9 + 0.1 * 1.5**2)

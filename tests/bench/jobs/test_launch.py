@@ -28,6 +28,7 @@ from sgdf.bench.jobs.signals import stop_on_signals
 from sgdf.bench.spec.machine import resolve_machine
 from sgdf.bench.spec.read import load
 from sgdf.bench.store.run_folder import RunFolder, State, Store
+from sgdf.bench.training import checkpoint
 
 pytestmark = pytest.mark.usefixtures("told_at_once")
 
@@ -378,7 +379,7 @@ def test_two_processes_train_a_run_together_as_one_would(tmp_path):
     assert process.returncode == 0, output
     assert output.count("begins") == 1
     (folder,) = Store(store).folders()
-    state = folder.load()
+    state = checkpoint.load(folder)
     assert len(state["processes"]) == 2
     (run,) = resolve_machine(load(path), threads=1).runs
     alone = trained(run)
@@ -398,7 +399,7 @@ def test_processes_do_not_wait_for_one_that_cannot_write(tmp_path):
     path, store = shared_grid(tmp_path), tmp_path / "store"
     (run,) = resolve_machine(load(path), threads=1, processes=2).runs
     folder = Store(store).folder(run.key)
-    folder.prepare(run)
+    folder.prepare(run.as_table())
     (folder.path / "environment.json").mkdir()
     process = under_torchrun(path, store)
     output, _ = process.communicate(timeout=120)

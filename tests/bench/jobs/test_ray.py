@@ -39,6 +39,7 @@ from sgdf.bench.jobs import ray_cluster as launcher
 from sgdf.bench.jobs.plan import Plan
 from sgdf.bench.jobs.ray_cluster import RayWorkers, check, request
 from sgdf.bench.search.file import read_search
+from sgdf.bench.search.job import SearchJob
 from sgdf.bench.search.results import SearchResult
 from sgdf.bench.search.storage import journal_url
 from sgdf.bench.store.run_folder import State, Store
@@ -204,17 +205,20 @@ def test_a_machine_that_dies_changes_no_search(tmp_path, cluster, other):
         }
         url = journal_url(store / "search.journal")
         search = read_search(document, store=store, storage=url, checkpoint_every=0.2)
-        search.prepare()
-        return search
+        job = SearchJob(search)
+        job.prepare()
+        return job
 
     whole, search = search_of(tmp_path / "whole"), search_of(tmp_path / "store")
     whole.work(Diary(), never)
     killed, diary = set(), Diary()
     RayWorkers(search, cluster.address, diary).work(death(cluster, other, search.store, killed))
     assert len(killed) == 1
-    tuned = SearchResult(search)
+    tuned = SearchResult(search.search)
     assert tuned.complete
-    assert [found.trials for found in tuned.found] == [f.trials for f in SearchResult(whole).found]
+    assert [found.trials for found in tuned.found] == [
+        f.trials for f in SearchResult(whole.search).found
+    ]
     assert len(diary.of("over")) == 6
     again = Diary()
     RayWorkers(search, cluster.address, again).work(never)

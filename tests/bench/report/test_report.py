@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from made_runs import begin, make_run, result_of, rows_of, table_of
 from sgdf.bench.paper.published import Published, published
 from sgdf.bench.report.findings import gather
-from sgdf.bench.report.paper import fitting
+from sgdf.bench.report.paper import deviations, fitting
 from sgdf.bench.report.statistics import Sample
 from sgdf.bench.report.tables import verdicts as verdicts_in_words
 from sgdf.bench.report.targets import Target
@@ -89,14 +89,14 @@ def test_a_failed_run_is_a_lost_one(tmp_path):
 def test_every_kind_of_accuracy_is_shown_in_per_cent(tmp_path):
     make_run(tmp_path, [0.5], metric="top5_accuracy")
     report = Report.of([tmp_path])
-    assert "50.00 (one seed)" in [cell.text for cell in report.contents.tables[0].rows[0]]
-    assert "test top5_accuracy (%)" in report.contents.tables[0].columns
+    assert "50.00 (one seed)" in [cell.text for cell in report.document.tables[0].rows[0]]
+    assert "test top5_accuracy (%)" in report.document.tables[0].columns
 
 
 def test_accuracies_that_come_in_per_cent_stay_so(tmp_path):
     make_run(tmp_path, [97.5])
     report = Report.of([tmp_path], {"": 90.0})
-    texts = [cell.text for cell in report.contents.tables[0].rows[0]]
+    texts = [cell.text for cell in report.document.tables[0].rows[0]]
     assert "97.50 (one seed)" in texts
 
 
@@ -131,7 +131,7 @@ def test_a_damaged_run_is_listed_and_counts_for_nothing(tmp_path, name, content)
     report = Report.of([tmp_path / "store"])
     report.write(tmp_path / "report")
     finished = 1 if name in ("metrics.jsonl", "result.json") else 2
-    assert f"{finished} of 3 runs finished" in report.contents.summary[0]
+    assert f"{finished} of 3 runs finished" in report.document.summary[0]
     target = Target.of(report.findings.problems[0], 0.5)
     lost = name == "failure.json"
     assert len(target.hits(report.findings.problems[0].settings[0])) == finished + lost
@@ -165,7 +165,7 @@ def test_under_the_papers_protocol_nothing_is_chosen(tmp_path):
     for lr, seed in itertools.product((0.1, 1.0), (0, 1)):
         make_run(tmp_path, [0.5, 0.9, 0.8], lr=lr, seed=seed, protocol="paper")
     report = Report.of([tmp_path])
-    (results, *_) = report.contents.tables
+    (results, *_) = report.document.tables
     assert len(results.rows) == 2
     assert "best epoch on test accuracy (%)" in results.columns
     assert "last epoch on test accuracy (%)" in results.columns
@@ -184,7 +184,7 @@ def test_smaller_can_be_better(tmp_path):
     report = Report.of([tmp_path])
     (problem,) = report.findings.problems
     assert [setting.optimizer for setting in problem.headline] == ["sgd", "adam"]
-    verdicts = next(t for t in report.contents.tables if t.name.startswith("comparisons")).rows
+    verdicts = next(t for t in report.document.tables if t.name.startswith("comparisons")).rows
     assert [row[-1].text for row in verdicts] == ["sgd is better"]
     (line,) = verdicts_in_words(problem)
     assert line == "sgd and adam: sgd is better"
@@ -201,7 +201,7 @@ def test_no_difference_is_said_to_be_none(tmp_path):
 
 def test_results_are_what_the_runs_say(written):
     report, _ = written
-    results = next(table for table in report.contents.tables if table.name == "results-0")
+    results = next(table for table in report.document.tables if table.name == "results-0")
     row = dict(zip(results.columns, results.rows[0], strict=True))
     expected = Sample((90.0, 90.3, 90.6))
     assert row["optimizer"].text == "sgdf lr=0.1"
@@ -214,21 +214,21 @@ def test_results_are_what_the_runs_say(written):
 
 def test_trouble_is_listed(written):
     report, _ = written
-    (trouble,) = [table for table in report.contents.tables if table.name == "trouble"]
+    (trouble,) = [table for table in report.document.tables if table.name == "trouble"]
     said = {row[3].text: row[4].text for row in trouble.rows}
     assert said == {
         "diverged": "diverged at step 15",
         "failed": "RuntimeError: <b>no</b>",
         "waiting": "2 of 4 epochs",
     }
-    assert "36 of 39 runs finished" in report.contents.summary[0]
+    assert "36 of 39 runs finished" in report.document.summary[0]
     assert "RuntimeError" in (written[1] / "tables/trouble.csv").read_text()
 
 
 def test_a_folder_without_a_spec_is_listed(tmp_path):
     make_run(tmp_path, [0.5])
     (tmp_path / "runs" / "no-run").mkdir()
-    trouble = Report.of([tmp_path]).contents.tables[-1]
+    trouble = Report.of([tmp_path]).document.tables[-1]
     assert trouble.rows[0][3].text == "unreadable"
     assert trouble.rows[0][4].text.endswith("no-run")
 
@@ -264,7 +264,7 @@ def test_published_results_stand_beside_ours(tmp_path):
     for optimizer, seed in itertools.product(("sgd", "adam", "sgdf"), (0, 1)):
         make_run(tmp_path, [0.8 + 0.1 * seed], optimizer=optimizer, seed=seed)
     report = Report.of([tmp_path], beside=(column(), column(task={"name": "other"})))
-    (table,) = [t for t in report.contents.tables if t.name.startswith("paper-")]
+    (table,) = [t for t in report.document.tables if t.name.startswith("paper-")]
     rows = {row[0].text: [cell.text for cell in row[1:]] for row in table.rows}
     assert rows == {
         "sgd": ["85.0 ± 7.1", "91.5 ± 0.2", "SGD", "the paper's own",
@@ -279,7 +279,7 @@ def test_published_results_stand_beside_ours(tmp_path):
 def test_a_run_at_full_size_is_not_called_reduced(tmp_path):
     make_run(tmp_path, [0.8], epochs=200)
     report = Report.of([tmp_path], beside=(column(),))
-    (table,) = [t for t in report.contents.tables if t.name.startswith("paper-")]
+    (table,) = [t for t in report.document.tables if t.name.startswith("paper-")]
     assert table.rows[0][-1].text == "of the paper's size"
 
 
@@ -298,7 +298,7 @@ def test_all_of_the_papers_columns_load():
     assert cifar.values["SGDF"] == (91.61, 0.21)
     assert cifar.optimizers["SGD"] == "sgd"
     own = {"task": {"name": "cifar10", "network": "cnn"}, "train": {}, "optimizer": {"name": "m:O"}}
-    assert cifar.deviations(own) == [
+    assert deviations(cifar, own) == [
         "network cnn instead of vgg11",
         "epochs not set instead of 200",
         "batch_size not set instead of 128",

@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 from made_runs import begin, make_run, result_of, rows_of, table_of
+from sgdf.bench.report.optimizer_styles import optimizer_styles
 from sgdf.bench.report.targets import Target
 from sgdf.bench.report.write import Report
 from sgdf.bench.store.run_folder import State
-from sgdf.present.styles import HUES, styles
+from sgdf.present.styles import HUES
 
 # What is drawn
 
@@ -25,7 +26,7 @@ def drawn(figure_):
 
 
 def plot_of(report, name):
-    (plot,) = [plot for plot in report.contents.plots if plot.name == name]
+    (plot,) = [plot for plot in report.document.plots if plot.name == name]
     return plot.figure
 
 
@@ -129,9 +130,9 @@ def test_too_many_settings_are_neither_drawn_nor_compared(tmp_path):
     for lr, seed in itertools.product(range(1, 32), (0, 1)):
         make_run(tmp_path, [0.5 + 0.01 * seed], lr=float(lr), seed=seed, protocol="paper")
     report = Report.of([tmp_path])
-    assert {plot.name for plot in report.contents.plots} == {"rates-0"}
-    assert not any(table.name.startswith("comparisons") for table in report.contents.tables)
-    setup, line = report.contents.notes["points"]
+    assert {plot.name for plot in report.document.plots} == {"rates-0"}
+    assert not any(table.name.startswith("comparisons") for table in report.document.tables)
+    setup, line = report.document.notes["points"]
     assert setup == "points(), 4 epochs, batches of 64, ConstantLR."
     assert "more than 30 settings" in line
 
@@ -140,17 +141,19 @@ def test_too_many_settings_are_neither_drawn_nor_compared(tmp_path):
 
 
 def test_an_optimizer_looks_the_same_in_every_report():
-    assert styles(["sgdf", "sgd"])["sgd"] == styles(["a:B", "adam", "sgd"])["sgd"]
-    many = styles([f"m:{i}" for i in range(20)] + ["sgd"])
+    assert (
+        optimizer_styles(["sgdf", "sgd"])["sgd"] == optimizer_styles(["a:B", "adam", "sgd"])["sgd"]
+    )
+    many = optimizer_styles([f"m:{i}" for i in range(20)] + ["sgd"])
     assert len(set(many.values())) == 21
     assert all(
         look.line["linestyle"] and look.marker
-        for look in styles([f"{i}" for i in range(99)]).values()
+        for look in optimizer_styles([f"{i}" for i in range(99)]).values()
     )
 
 
 def test_lines_that_lie_on_each_other_can_be_told():
-    several = styles(["sgdf", "sgd", "adam", "adamw", "filter-adam", "radam"])
+    several = optimizer_styles(["sgdf", "sgd", "adam", "adamw", "filter-adam", "radam"])
     for one, other in (("adam", "adamw"), ("adam", "filter-adam"), ("sgdf", "sgd")):
         assert several[one].dash != several[other].dash
     solid, dashed = sorted((several["adam"], several["adamw"]), key=lambda look: look.dash)

@@ -129,10 +129,10 @@ def test_one_seed_shows_no_plus_minus(tmp_path):
     make_run(tmp_path, [0.5, 0.9])
     make_run(tmp_path, [0.5, 0.8], optimizer="adam")
     report = Report.of([tmp_path])
-    (results, *_) = report.contents.tables
+    (results, *_) = report.document.tables
     texts = [cell.text for row in results.rows for cell in row]
     assert "90.00 (one seed)" in texts
     assert not any("±" in text for text in texts)
     assert "one seed" in results.about
-    assert any("one seed" in line for line in report.contents.summary)
-    assert not any(table.name.startswith("comparisons") for table in report.contents.tables)
+    assert any("one seed" in line for line in report.document.summary)
+    assert not any(table.name.startswith("comparisons") for table in report.document.tables)

@@ -42,7 +42,7 @@ def test_a_miss_is_a_miss(tmp_path):
         make_run(tmp_path, [0.5, top], seed=seed)
         make_run(tmp_path, [0.5, 1.6 - top], seed=seed, optimizer="adam")
     report = Report.of([tmp_path], {"": 0.85})
-    (table,) = [t for t in report.contents.tables if t.name == "target-0"]
+    (table,) = [t for t in report.document.tables if t.name == "target-0"]
     rows = {row[0].text: [cell.text for cell in row[1:]] for row in table.rows}
     assert rows["sgd"] == ["2 of 3", "2", "20", "1"]
     assert rows["adam"] == ["1 of 3", "missed", "missed", "missed"]

@@ -8,8 +8,9 @@ import pytest
 
 from sgdf.bench.errors import SpecError
 from sgdf.bench.jobs.plan import Plan
+from sgdf.bench.report.range_test import write_range_tests
 from sgdf.bench.search.file import rates_only, read_search
-from sgdf.bench.search.range_test import RangeTest, range_run, range_tests, write_range_tests
+from sgdf.bench.search.range_test import RangeTest, range_run, range_tests
 from sgdf.bench.training.ranks import Ranks
 from sgdf.bench.training.trainer import Trainer
 

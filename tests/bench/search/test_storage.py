@@ -14,7 +14,7 @@ from sgdf.bench.search.storage import absolute_url, journal_url, open_storage
 
 WRITER = """
 import optuna, sys
-from sgdf.bench.storage import open_storage
+from sgdf.bench.search.storage import open_storage
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 study = optuna.load_study(storage=open_storage(sys.argv[1]), study_name="study")
 for _ in range(10):
@@ -23,7 +23,7 @@ for _ in range(10):
 HOLDER = """
 import sys, time
 from pathlib import Path
-from sgdf.bench.storage import RecordLock
+from sgdf.bench.search.storage import RecordLock
 RecordLock(Path(sys.argv[1])).acquire()
 print("held", flush=True)
 time.sleep(60)

@@ -27,7 +27,9 @@ from sgdf.bench.jobs.job import MAX_DEATHS, read_job
 from sgdf.bench.jobs.local import Workers
 from sgdf.bench.jobs.plan import Plan
 from sgdf.bench.jobs.run_one import run_one
+from sgdf.bench.report.search import write_search
 from sgdf.bench.search.file import merge_with_record, read_search, select_optimizers
+from sgdf.bench.search.job import SearchJob
 from sgdf.bench.search.results import OptimizerResult, SearchResult, TrialResult
 from sgdf.bench.search.space import Choices, Range
 from sgdf.bench.search.storage import journal_url, open_storage
@@ -35,6 +37,7 @@ from sgdf.bench.search.trials import STARTUP, Trials
 from sgdf.bench.spec.machine import resolve_machine
 from sgdf.bench.spec.read import load, load_document, read
 from sgdf.bench.store.run_folder import RunFolder, State, Store
+from sgdf.bench.tasks import Metric
 from sgdf.bench.training.ranks import Ranks
 
 RANGE = {"lr": {"low": 0.01, "high": 10.0}}
@@ -64,7 +67,7 @@ def document_of(trials=6, epochs=2, optimizer=None, search=(), **changes):
 def search_of(store, storage=None, **changes):
     url = storage or journal_url(store / "search.journal")
     search = read_search(document_of(**changes), store=store, storage=url)
-    search.prepare()
+    SearchJob(search).prepare()
     return search
 
 
@@ -73,7 +76,7 @@ def silent(run, event):
 
 
 def done(search, display=silent):
-    search.work(display, threading.Event())
+    SearchJob(search).work(display, threading.Event())
     return SearchResult(search)
 
 
@@ -140,8 +143,9 @@ def test_a_search_survives_being_written_down(tmp_path):
     for sampler in ("tpe", "grid"):
         optimizer = [{"name": "adam", "betas": [[0.8, 0.99]], "train": {"clip_norm": 1.0}}]
         search = search_of(tmp_path, optimizer=optimizer, search={"sampler": sampler})
-        assert read_job(search.as_json()) == search
-        assert [read_job(part.as_json()) for part in search.parts()] == search.parts()
+        assert read_job(SearchJob(search).as_json()) == SearchJob(search)
+        parts = SearchJob(search).parts()
+        assert [read_job(part.as_json()) for part in parts] == parts
 
 
 def test_what_is_searched_takes_the_place_of_what_is_set(tmp_path):
@@ -174,7 +178,7 @@ def test_only_those_asked_for_are_searched(tmp_path):
 
 @pytest.mark.parametrize("name", ["digits", "quickstart", "characters", "convex"])
 def test_bundled_experiments_can_be_searched(name, tmp_path):
-    assert read_search(load_document(name), store=tmp_path, storage="").arms
+    assert read_search(load_document(name), store=tmp_path, storage="").candidates
 
 
 def test_every_optimizer_has_its_trials_and_they_are_runs_of_the_store(tmp_path):
@@ -193,7 +197,7 @@ def test_every_optimizer_has_its_trials_and_they_are_runs_of_the_store(tmp_path)
                 assert trial.value == pytest.approx(sum(values) / 2)
                 assert trial.epochs == 4
     again = []
-    search.work(lambda run, event: again.append(event), threading.Event())
+    SearchJob(search).work(lambda run, event: again.append(event), threading.Event())
     assert again == []
 
 
@@ -262,7 +266,7 @@ def test_lists_are_values_like_others(tmp_path):
     optimizer = [{"name": "adam", "search": {"betas": betas}, "lr": 0.01}]
     tuned = done(search_of(tmp_path, trials=2, optimizer=optimizer, search={"sampler": "grid"}))
     assert sorted(t.options["betas"] for t in tuned.found[0].trials) == sorted(betas)
-    tuned.write(tmp_path)
+    write_search(tuned, tmp_path)
     (run, _) = load(tmp_path / "points-tuned.toml").runs
     assert list(run.optimizer.options["betas"]) in betas
     assert run.optimizer.options["lr"] == 0.01
@@ -320,11 +324,11 @@ def test_failures_are_told_of_and_tried_again(tmp_path, monkeypatch):
     tuned = done(search)
     (found,) = tuned.found
     assert (found.failed, found.best, tuned.complete) == (2, None, True)
-    tuned.write(tmp_path)
+    write_search(tuned, tmp_path)
     assert not (tmp_path / "points-tuned.toml").exists()
     monkeypatch.setenv("SGDF_TEST_CALM", "1")
-    search.prepare(retry=True)
-    search.prepare(retry=True)  # which changes nothing
+    SearchJob(search).prepare(retry=True)
+    SearchJob(search).prepare(retry=True)  # which changes nothing
     (found,) = done(search).found
     assert [trial.outcome for trial in found.trials] == ["failed"] * 2 + ["finished"] * 2
     assert found.failed == 0
@@ -338,16 +342,16 @@ def test_of_equals_the_lower_loss_is_the_best(tmp_path):
         return TrialResult(number, "finished", {"lr": float(number + 1)}, value, loss, 2, [])
 
     trials = [tried(0, 0.9, 0.1), tried(1, 0.95, 0.3), tried(2, 0.95, 0.2), tried(3, None, 0.0)]
-    assert OptimizerResult(arm, trials, 0, 0, 0, largest=True).best.number == 2
-    assert OptimizerResult(arm, trials, 0, 0, 0, largest=False).best.number == 0
+    assert OptimizerResult(arm, trials, 0, 0, 0, Metric("accuracy")).best.number == 2
+    assert OptimizerResult(arm, trials, 0, 0, 0, Metric("loss")).best.number == 0
     lost = [tried(0, 0.9, math.nan), tried(1, 0.9, 5.0), tried(2, 0.9, None)]
-    assert OptimizerResult(arm, lost, 0, 0, 0, largest=True).best.number == 1
+    assert OptimizerResult(arm, lost, 0, 0, 0, Metric("accuracy")).best.number == 1
 
 
 def test_the_best_settings_are_an_experiment(tmp_path):
     optimizer = [{"name": "sgd", "momentum": 0.5, "train": {"clip_norm": 1.0}}, {"name": "adam"}]
     tuned = done(search_of(tmp_path, optimizer=optimizer))
-    tuned.write(tmp_path)
+    write_search(tuned, tmp_path)
     experiment = load(tmp_path / "points-tuned.toml")
     assert experiment.name == "points-tuned"
     assert [run.seed for run in experiment.runs] == [0, 0, 1, 1]
@@ -361,7 +365,7 @@ def test_the_best_settings_are_an_experiment(tmp_path):
 
 def test_the_record_has_the_whole_search(tmp_path):
     tuned = done(search_of(tmp_path))
-    written = tuned.write(tmp_path)
+    written = write_search(tuned, tmp_path)
     assert {path.name for path in written} == {
         "search.json", "sensitivity.png", "sensitivity.pdf", "points-tuned.toml"
     }  # fmt: skip
@@ -376,22 +380,25 @@ def test_the_record_has_the_whole_search(tmp_path):
 def test_where_the_trials_are_kept_is_in_no_file_since_it_may_hold_a_password(tmp_path):
     url = f"sqlite:///{tmp_path / 'secret.db'}"
     tuned = done(search_of(tmp_path, trials=1, storage=url))
-    for path in tuned.write(tmp_path):
+    for path in write_search(tuned, tmp_path):
         assert b"secret" not in path.read_bytes()
 
 
 def test_an_unfinished_search_has_no_experiment(tmp_path):
     search = search_of(tmp_path)
-    read_job(search.parts()[0].as_json()).work(silent, threading.Event())
+    read_job(SearchJob(search).parts()[0].as_json()).work(silent, threading.Event())
     tuned = SearchResult(search)
     assert (tuned.spent, tuned.budget, tuned.complete) == (1, 12, False)
-    assert [part.candidates[0].name for part in search.parts()] == ["sgdf", "adam"] * 5 + ["adam"]
-    assert not any(path.suffix == ".toml" for path in tuned.write(tmp_path))
+    assert [part.search.candidates[0].name for part in SearchJob(search).parts()] == [
+        "sgdf",
+        "adam",
+    ] * 5 + ["adam"]
+    assert not any(path.suffix == ".toml" for path in write_search(tuned, tmp_path))
 
 
 def test_the_parts_of_a_search_are_all_of_it(tmp_path):
     search = search_of(tmp_path)
-    parts = search.parts()
+    parts = SearchJob(search).parts()
     assert [part.candidates[0].name for part in parts[:3]] == ["sgdf", "adam", "sgdf"]
     for part in parts:
         part.work(silent, threading.Event())
@@ -514,7 +521,7 @@ def test_one_that_gets_on_does_not(tmp_path):
             if event["event"] == "progress" and event["row"]:
                 stop.set()
 
-        search.work(ask, stop)
+        SearchJob(search).work(ask, stop)
     (found,) = done(search).found
     assert [trial.outcome for trial in found.trials] == ["finished"]
 
@@ -539,7 +546,7 @@ def test_a_stopped_search_goes_on(tmp_path):
         if event["event"] == "progress" and event["step"] > 6:
             stop.set()
 
-    search.work(ask, stop)
+    SearchJob(search).work(ask, stop)
     running = [t for found in SearchResult(search).found for t in found.trials if not t.is_over]
     assert len(running) == 1
     assert trials_of(done(search)) == trials_of(done(search_of(tmp_path / "whole", epochs=6)))
@@ -596,7 +603,7 @@ def test_a_storage_that_fails_is_no_failure_of_the_run(tmp_path, monkeypatch):
         raise StoreError("the storage of the trials: gone")
 
     monkeypatch.setattr(optuna.Trial, "report", fail)
-    search.work(lambda run, event: lines.append(event.get("line")), threading.Event())
+    SearchJob(search).work(lambda run, event: lines.append(event.get("line")), threading.Event())
     assert "the storage of the trials: gone" in lines
     (found,) = SearchResult(search).found
     assert [trial.outcome for trial in found.trials] == ["running"]
@@ -628,17 +635,17 @@ def test_a_finished_run_is_not_given_up_when_it_is_gone_on_with(tmp_path):
     with mock.patch.object(RunFolder, "finish", side_effect=StoreError("full")):
         plan.work(silent, threading.Event())
     assert folder.saved()
-    run_one(run, plan, silent, threading.Event(), Ranks(alone=True), lambda rows: True)
+    run_one(run, tmp_path, 60.0, silent, threading.Event(), Ranks(alone=True), lambda rows: True)
     assert folder.progress() is State.FINISHED
 
 
 def test_the_record_of_a_folder_has_all_optimizers_that_were_searched_there(tmp_path):
     first = done(search_of(tmp_path, trials=1))
-    first.write(tmp_path)
+    write_search(first, tmp_path)
     other = search_of(tmp_path, trials=1, optimizer=[{"name": "lion"}, {"name": "adam"}])
     done(other)
     whole = SearchResult(merge_with_record(other))
-    whole.write(tmp_path)
+    write_search(whole, tmp_path)
     record = json.loads((tmp_path / "search.json").read_text())
     assert list(record["optimizers"]) == ["lion", "adam", "sgdf"]
     assert whole.complete
@@ -650,7 +657,7 @@ def test_the_record_of_a_folder_has_all_optimizers_that_were_searched_there(tmp_
 def test_processes_see_the_same_studies_whatever_is_left_open(tmp_path):
     document = document_of(train={"epochs": 1})
     search = read_search(document, store=tmp_path, storage=journal_url(tmp_path / "x"))
-    again = read_job(search.as_json())
+    again = read_job(SearchJob(search).as_json()).search
     names = [
         Trials(one, one.candidates[0], open_storage(one.storage)).name for one in (search, again)
     ]

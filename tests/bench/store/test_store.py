@@ -21,8 +21,10 @@ from locations import SUPPORT
 from sgdf.bench.errors import StoreError
 from sgdf.bench.jobs.provenance import differences, sources
 from sgdf.bench.jobs.run_one import train_run
-from sgdf.bench.store import files, lock
-from sgdf.bench.store.run_folder import RunFolder, State, Store
+from sgdf.bench.spec.protocol import PROTOCOLS
+from sgdf.bench.store.run_folder import RunFolder, State, Store, files, lock
+from sgdf.bench.tasks import Metric
+from sgdf.bench.training import checkpoint
 from sgdf.bench.training.ranks import Ranks
 from sgdf.bench.training.result import epochs_that_count
 
@@ -32,7 +34,7 @@ pytestmark = pytest.mark.usefixtures("told_at_once")
 def do(run, store, stop_after=None, every=1e9):
     """Do a run in a store, and return where it is and how it ended."""
     folder, stop, events = store.folder(run.key), threading.Event(), []
-    folder.prepare(run)
+    folder.prepare(run.as_table())
 
     def tell(event):
         events.append(event)
@@ -163,16 +165,27 @@ def epoch_row(epoch, validation, test):
 def test_the_epochs_that_count():
     rows = [epoch_row(1, 0.5, 0.9), epoch_row(2, 0.7, 0.3), epoch_row(3, 0.7, 0.8)]
     rows += [epoch_row(4, float("nan"), 0.1), {"kind": "train"}, {"kind": "epoch", "epoch": 5}]
-    largest = epochs_that_count(rows, "validation", "m", largest=True)
+    largest = epochs_that_count(rows, PROTOCOLS["validation"], Metric("m", True))
     assert largest["selected"] == {
         k: rows[1][k] for k in ("epoch", "step", "train", "validation", "test")
     }
     assert largest["last"]["epoch"] == 4
-    assert epochs_that_count(rows, "validation", "m", largest=False)["selected"]["epoch"] == 1
+    assert (
+        epochs_that_count(rows, PROTOCOLS["validation"], Metric("m", False))["selected"]["epoch"]
+        == 1
+    )
     test_only = [epoch_row(1, None, 0.9), epoch_row(2, None, 0.3)]
-    assert epochs_that_count(test_only, "paper", "m", largest=True)["best_on_test"]["epoch"] == 1
-    assert epochs_that_count(test_only, "paper", "m", largest=False)["best_on_test"]["epoch"] == 2
-    assert epochs_that_count(rows[4:], "validation", "m", largest=True) == {}
+    assert (
+        epochs_that_count(test_only, PROTOCOLS["paper"], Metric("m", True))["best_on_test"]["epoch"]
+        == 1
+    )
+    assert (
+        epochs_that_count(test_only, PROTOCOLS["paper"], Metric("m", False))["best_on_test"][
+            "epoch"
+        ]
+        == 2
+    )
+    assert epochs_that_count(rows[4:], PROTOCOLS["validation"], Metric("m", True)) == {}
 
 
 def test_events_for_tensorboard(store, run):
@@ -190,7 +203,7 @@ def test_events_for_tensorboard(store, run):
 
 def test_events_that_cannot_be_written_are_done_without(store, run):
     folder = store.folder(run.key)
-    folder.prepare(run)
+    folder.prepare(run.as_table())
     (folder.path / "tensorboard").write_text("in the way")
     folder, state, _ = do(run, store)
     assert state is State.FINISHED
@@ -241,7 +254,7 @@ def test_metrics_cut_in_the_middle(store, run, tmp_path):
     path.write_bytes(path.read_bytes()[:-30])
     assert len(folder.rows()) == whole - 1
     folder, _, _ = do(run, store, stop_after=9)
-    assert folder.rows() == folder.load()["rows"]
+    assert folder.rows() == checkpoint.load(folder)["rows"]
     folder, _, _ = do(run, store)
     assert equal(essence(folder), expected)
 
@@ -317,11 +330,11 @@ import sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[2])
 from bench_tasks import run_of
-from sgdf.bench.store import Store
+from sgdf.bench.store.run_folder import Store
 run = run_of()
 for round in range(200):
     folder = Store(Path(sys.argv[1]) / str(round)).folder(run.key)
-    folder.prepare(run)
+    folder.prepare(run.as_table())
     with folder.claimed() as ours:  # if not, the other process is just writing it
         assert not ours or folder.table() == run.as_table()
 """
@@ -333,14 +346,14 @@ def test_two_processes_can_prepare_a_run_at_once(tmp_path):
     errors = [process.communicate(timeout=120)[1] for process in processes]
     assert [process.returncode for process in processes] == [0, 0], errors
     for place in tmp_path.iterdir():
-        assert Store(place).folder(run_of()).table() == run_of().as_table()
+        assert Store(place).folder(run_of().key).table() == run_of().as_table()
 
 
 def test_a_damaged_spec_is_seen_and_written_anew(store, run):
     folder, _, _ = do(run, store)
     flip(folder.path / "spec.toml", position=7)
     assert folder.table() is None
-    folder.prepare(run)
+    folder.prepare(run.as_table())
     assert folder.table() == run.as_table()
 
 
@@ -435,7 +448,7 @@ def test_a_file_is_whole_or_the_old_one(tmp_path, monkeypatch):
 
 def test_what_a_killed_process_had_begun_is_removed(store, run):
     folder = store.folder(run.key)
-    folder.prepare(run)
+    folder.prepare(run.as_table())
     leftover = folder.path / f"{files.TEMPORARY}123"
     leftover.write_bytes(b"half")
     with folder.claimed():
@@ -530,7 +543,7 @@ def test_a_disk_without_locks_is_named(tmp_path, monkeypatch):
 
 def test_a_running_run_is_seen_as_such(store, run, holder):
     folder = store.folder(run.key)
-    folder.prepare(run)
+    folder.prepare(run.as_table())
     assert folder.state() is State.WAITING
     process = holder(folder.path / "lock")
     assert folder.state() is State.RUNNING

@@ -26,6 +26,7 @@ from sgdf.bench.jobs.job import job_line, read_job
 from sgdf.bench.jobs.plan import Plan, prepare_data
 from sgdf.bench.paper.published import column
 from sgdf.bench.paper.settings import published_settings
+from sgdf.bench.report.paper import deviations
 from sgdf.bench.search.file import read_search
 from sgdf.bench.spec.bundled import bundled_experiments, bundled_searches
 from sgdf.bench.spec.machine import resolve_machine
@@ -252,9 +253,8 @@ def test_options_that_cannot_be_are_refused_before_a_run_begins(change, message,
     options = {**SMALL, **change}
     with pytest.raises(SpecError, match=message):
         Cifar10(**options)
-    run = run_of({"name": "cifar10", **options})
     with pytest.raises(SpecError, match=f"task 'cifar10': .*{message}"):
-        Plan((run,), tmp_path / "store").prepare()
+        Plan((run_of({"name": "cifar10", **options}),), tmp_path / "store").prepare()
 
 
 def test_damaged_data_are_noticed_before_a_run_begins(data):
@@ -469,7 +469,7 @@ def test_a_worker_finds_the_data_where_its_starter_does(place, data, monkeypatch
     monkeypatch.setattr(sys, "path", [*sys.path])
     monkeypatch.setenv("SGDF_DATA", "relative")
     plan = Plan((run_of(),), place / "store")
-    line = job_line("plan", json.loads(plan.as_json()))
+    line = job_line("sgdf.bench.jobs.plan:Plan.from_table", json.loads(plan.as_json()))
     assert json.loads(plan.as_json())["data"] == str(place / "relative")
     monkeypatch.delenv("SGDF_DATA")
     monkeypatch.chdir("/")
@@ -538,13 +538,13 @@ TITLES = {"vgg11": "VGG11", "resnet34": "ResNet34", "densenet121": "DenseNet121"
 def test_runs_of_the_papers_experiment_do_not_deviate_from_it():
     for run in resolve_machine(load("cifar"), threads=1).runs:
         title = f"CIFAR-{run.task.name[5:]}, {TITLES[run.task.options['network']]}"
-        assert column("tab:cifar_values", title).deviations(run.as_table()) == []
+        assert deviations(column("tab:cifar_values", title), run.as_table()) == []
 
 
 def test_in_what_a_small_run_deviates_is_said():
     optimizer = {"name": "sgdf", "lr": 0.5, "betas": [[0.5, 0.999]], "gamma": 1.0}
     table = run_of({"name": "cifar10", **SMALL, "network": "resnet8"}, optimizer).as_table()
-    assert column("tab:cifar_values", "CIFAR-10, VGG11").deviations(table) == [
+    assert deviations(column("tab:cifar_values", "CIFAR-10, VGG11"), table) == [
         "network resnet8 instead of vgg11",
         "width 0.05 instead of 1.0",
         "train_images 24 instead of 45000",
