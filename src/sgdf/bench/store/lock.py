@@ -57,6 +57,22 @@ def hold(path: Path) -> Iterator[bool]:
         os.close(descriptor)
 
 
+@contextlib.contextmanager
+def wait_for(path: Path, pause: float = 0.05) -> Iterator[None]:
+    """Hold the lock at ``path`` meanwhile; wait first for as long as somebody else holds it.
+
+    Args:
+        path: the file of the lock.
+        pause: seconds between two attempts.
+    """
+    while True:
+        with hold(path) as ours:
+            if ours:
+                yield
+                return
+        time.sleep(pause)
+
+
 def owner(path: Path) -> str | None:
     """Return who holds the lock at ``path``, or None if nobody does."""
     path = path.absolute()
