@@ -199,11 +199,13 @@ class Unsaveable(Points):
         return {"self": Points}
 
 
-def run_of(task="bench_tasks:Points", optimizer="sgd", train=(), schedule=None, **rest):
+def run_of(
+    task="bench_tasks:Points", optimizer="sgd", train=(), schedule=None, length="epochs", **rest
+):
     """Return a run; short names for the tables that tests fill in."""
     task = {"name": task} if isinstance(task, str) else task
     optimizer = {"name": optimizer, "lr": 0.1} if isinstance(optimizer, str) else optimizer
-    train = {"epochs": 3, "batch_size": 32, **dict(train)}
+    train = {**({"epochs": 3} if length == "epochs" else {}), "batch_size": 32, **dict(train)}
     document = {"task": task, "optimizer": optimizer, "train": train, **rest}
     if schedule:
         document["schedule"] = schedule

@@ -11,6 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+SMALL = {"network": "vgg11", "width": 0.05, "train_images": 24, "validation_images": 16}
+"""Options of a CIFAR task on the data that ``tiny`` makes."""
 NOWHERE = "file:///nowhere/tiny.tar.gz"
 PUBLISHED = Path(__file__).parents[3] / "shared" / "data"
 real_data = pytest.mark.skipif(not PUBLISHED.exists(), reason=f"needs the data in {PUBLISHED}")

@@ -1,4 +1,4 @@
-"""Worker processes that share a job, and what becomes of those that die."""
+"""Worker processes on this machine that share a job; those that die are replaced."""
 
 from __future__ import annotations
 
@@ -23,66 +23,73 @@ from .signals import Stop
 
 @dataclass
 class Worker:
-    """A process that works on the job, and what is known of it."""
+    """A worker process.
+
+    Attributes:
+        process: the process.
+        run: the key of the run that it is training.
+        unread: the beginning of a line that has not arrived as a whole.
+    """
 
     process: subprocess.Popen[bytes]
     run: str | None = None
     unread: bytes = b""
 
-    def lines(self, chunk: bytes) -> list[tuple[str, Event]]:
-        """Return the events that are complete with these bytes."""
-        *whole, self.unread = (self.unread + chunk).split(b"\n")
-        return [_event(line) for line in whole]
+    def events(self, chunk: bytes) -> list[tuple[str, Event]]:
+        """Return the events that are complete once these bytes have arrived."""
+        *lines, self.unread = (self.unread + chunk).split(b"\n")
+        return [_event(line) for line in lines]
 
 
 def _event(line: bytes) -> tuple[str, Event]:
-    """Return the run and the event that a line of a worker tells of."""
+    """Return the run and the event in a line of a worker's output."""
     content = json.loads(line)
     return content.pop("run"), cast("Event", content)
 
 
 class Workers:
-    """Worker processes over one job; those that die are replaced.
+    """Shares one job among worker processes, and replaces those that die.
 
-    Each is a process that works on the store like any other: the locks deal out the runs.
+    A worker works on the store like any other process: locks decide who does which run.
 
     Args:
-        job: what to do.
-        count: how many.
-        display: is told of everything.
+        job: the work.
+        count: how many workers.
+        display: receives all events.
     """
 
     def __init__(self, job: Job, count: int, display: Display) -> None:
         self.job, self.count, self.display = job, count, display
         self.selector = selectors.DefaultSelector()
         self.deaths: Counter[str] = Counter()
-        self.stillborn = 0
+        self.deaths_at_start = 0
         self.log_path = job.store / "workers.log"
 
     def work(self, stop: Stop) -> None:
-        """Return when nothing is left to do, or when an end was asked for and reached."""
+        """Return when nothing is left to do, or when all workers have saved and stopped."""
         with store_errors(self.log_path):
             log = self.log_path.open("ab")
         with log:
             try:
                 for _ in range(self.count):
                     self._start(log)
-                self._attend(stop, log)
+                self._watch(stop, log)
             finally:
-                self._end_all()
+                self._kill_all()
 
-    def _attend(self, stop: Stop, log: IO[bytes]) -> None:
-        asked = False
+    def _watch(self, stop: Stop, log: IO[bytes]) -> None:
+        """Pass on the events of the workers until all have ended; replace those that die."""
+        terminated = False
         while self.selector.get_map():
-            if stop.is_set() and not asked:
-                asked = True
+            if stop.is_set() and not terminated:
+                terminated = True
                 for worker in self._workers():
                     worker.process.terminate()
             for key, _ in self.selector.select(timeout=0.2):
                 chunk = os.read(key.fd, 1 << 16)
-                for run, event in key.data.lines(chunk):
-                    self._hear(key.data, run, event)
-                if not chunk and self._lost(key.data, stop):
+                for run, event in key.data.events(chunk):
+                    self.receive(key.data, run, event)
+                if not chunk and self._needs_replacement(key.data, stop):
                     self._start(log)
 
     def _start(self, log: IO[bytes]) -> None:
@@ -93,25 +100,26 @@ class Workers:
             stdout=subprocess.PIPE,
             stderr=log,
             env={**os.environ, "OMP_NUM_THREADS": str(threads)} if threads else None,
-            start_new_session=True,  # Ctrl-C is for us; we pass it on
+            start_new_session=True,  # so that Ctrl-C reaches this process alone, which passes it on
         )
         assert process.stdin is not None
         assert process.stdout is not None
-        with contextlib.suppress(BrokenPipeError):  # it died at once, as will be seen
+        with contextlib.suppress(BrokenPipeError):  # it died at once, which _watch() will notice
             process.stdin.write(self.job.as_json().encode() + b"\n")
             process.stdin.flush()
         self.selector.register(process.stdout, selectors.EVENT_READ, Worker(process))
 
-    def _hear(self, worker: Worker, run: str, event: Event) -> None:
+    def receive(self, worker: Worker, run: str, event: Event) -> None:
+        """Show an event, and note what it says about the worker and its run."""
         if event["event"] in ("begin", "saved", "end"):
-            self.stillborn = 0
+            self.deaths_at_start = 0
             worker.run = None if event["event"] == "end" else run
         if event["event"] == "saved":
             self.deaths[run] = 0
         self.display(run, event)
 
-    def _lost(self, worker: Worker, stop: Stop) -> bool:
-        """Take leave of a worker whose pipe is closed; return whether it needs replacing."""
+    def _needs_replacement(self, worker: Worker, stop: Stop) -> bool:
+        """Wait for a worker whose output is closed; return whether it died and must be replaced."""
         process = worker.process
         assert process.stdin is not None
         assert process.stdout is not None
@@ -119,20 +127,20 @@ class Workers:
         process.stdout.close()
         code = process.wait()
         with contextlib.suppress(BrokenPipeError):
-            process.stdin.close()  # only now: a worker takes this for our end, and ends
+            process.stdin.close()  # not earlier: a worker whose input is closed ends at once
         if code == 0 or stop.is_set():
             return False
         how = f"by signal {-code}" if code < 0 else f"with exit code {code}"
         if worker.run is None:
-            self.stillborn += 1
-            if self.stillborn >= MAX_DEATHS:
+            self.deaths_at_start += 1
+            if self.deaths_at_start >= MAX_DEATHS:
                 raise StoreError(f"workers keep dying {how} at their start; see {self.log_path}")
             return True
         self.deaths[worker.run] += 1
         line = f"its worker died {how}"
         if self.deaths[worker.run] < MAX_DEATHS:
             self.display(
-                worker.run, {"event": "notice", "line": f"{line}; another goes on with it"}
+                worker.run, {"event": "notice", "line": f"{line}; another worker resumes it"}
             )
         else:
             line += f", {MAX_DEATHS} times in a row before it could save"
@@ -142,8 +150,8 @@ class Workers:
     def _workers(self) -> list[Worker]:
         return [key.data for key in self.selector.get_map().values()]
 
-    def _end_all(self) -> None:
-        """Leave no process behind, whatever happened."""
+    def _kill_all(self) -> None:
+        """Kill the workers that are left, after an error."""
         for worker in self._workers():
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(worker.process.pid, signal.SIGKILL)  # its children too

@@ -1,7 +1,7 @@
-"""A job on a Ray cluster: each of its parts is a task there, on the same store.
+"""A job on a Ray cluster: each of its parts is a Ray task that works on the same store.
 
-Ray finds a machine for each task and begins it again when its worker or machine dies; the
-store knows where the run was left. So every machine needs the store's disk.
+Ray chooses a machine for each task, and starts the task again when its worker or machine dies; the
+task then resumes the run from the store. So every machine needs the disk with the store.
 """
 
 from __future__ import annotations
@@ -24,126 +24,129 @@ from .job import MAX_DEATHS, TO_DO, Job, read_job
 from .run_one import mark_failed
 from .signals import Stop, stop_on_signals
 
-REACH_SECONDS = 10.0
+CONNECT_SECONDS = 10.0
 """How long to try to reach a cluster; Ray itself would try for minutes."""
 
 LINGER_SECONDS = 120.0
 """How long a lock may outlive its machine: file servers wait for it to come back (NFS 90 s)."""
 
-LOOK_SECONDS = 0.2
-"""How often to look whether tasks are done, locks are free, and an end was asked for."""
+POLL_SECONDS = 0.2
+"""Between two looks at the tasks, the locks and the request to stop."""
 
 
 @dataclass
 class Part:
-    """A part of the job, and what is known of it.
+    """A part of the job, with what is known about its tasks.
 
     Attributes:
-        job: what is to be done.
-        saved: the steps that were saved when it was handed to Ray.
-        tries: how often it was handed to Ray since it got on last.
-        until: when to stop waiting for its lock.
+        job: the work.
+        saved_steps: how many steps were saved when it was submitted last.
+        submissions: how often it was submitted since it last made progress.
+        deadline: when to stop waiting for its lock.
     """
 
     job: Job
-    saved: int = -1
-    tries: int = 0
-    until: float = 0.0
+    saved_steps: int = -1
+    submissions: int = 0
+    deadline: float = 0.0
 
-    def steps(self) -> int:
-        """Return how many steps of its runs are saved."""
+    def count_saved_steps(self) -> int:
+        """Return how many steps of its runs are saved now."""
         return sum(self._folder(key).saved() for key in self.job.keys)
 
-    def unfinished(self) -> list[str]:
-        """Return which of its runs are to be done yet, whoever may be at them."""
+    def runs_to_do(self) -> list[str]:
+        """Return the keys of its runs that have no result, even if a process is training them."""
         return [key for key in self.job.keys if self._folder(key).progress() in TO_DO]
 
-    def is_held(self) -> bool:
-        """Return whether somebody is at one of them."""
-        return any(self._folder(key).owner() for key in self.unfinished())
+    def is_locked(self) -> bool:
+        """Return whether a process holds the lock of one of them."""
+        return any(self._folder(key).owner() for key in self.runs_to_do())
 
     def _folder(self, key: str) -> RunFolder:
         return Store(self.job.store).folder(key)
 
 
 class RayWorkers:
-    """A Ray cluster over one job.
+    """Shares one job among the machines of a Ray cluster.
 
     Args:
-        job: what to do.
-        address: where the cluster is, as ``ray.init`` takes it.
-        display: is told of what becomes of each run, when its task is done.
+        job: the work.
+        address: of the cluster, as ``ray.init`` takes it.
+        display: receives the events of each run when its task is done.
     """
 
     def __init__(self, job: Job, address: str, display: Display) -> None:
         self.job, self.address, self.display = job, address, display
         self.running: dict[Any, Part] = {}
-        self.held: list[Part] = []
-        self.trouble: str | None = None
-        self.lost = 0
+        self.locked: list[Part] = []
+        self.error: str | None = None
+        self.abandoned = 0
 
     def work(self, stop: Stop) -> None:
-        """Return when nothing is left to do, or when an end was asked for and reached.
+        """Return when nothing is left to do, or when all tasks have saved and stopped.
 
         Raises:
             SpecError: if there is no such cluster.
-            StoreError: if one of its machines has not what it needs.
+            StoreError: if one of its machines lacks something that a task needs.
         """
         with connected(self.address):
             parts = [Part(part) for part in self.job.parts()]
-            parts = [part for part in parts if not part.job.keys or part.unfinished()]
-            self._tell_of_what_must_wait(parts)
-            until = time.monotonic() + LINGER_SECONDS
-            while parts and time.monotonic() < until:
+            parts = [part for part in parts if not part.job.keys or part.runs_to_do()]
+            self._report_missing_resources(parts)
+            deadline = time.monotonic() + LINGER_SECONDS
+            while parts and time.monotonic() < deadline:
                 for part in parts:
                     self._submit(part)
-                self._attend(stop)
-                if self.trouble or stop.is_set():
+                self._wait_for_tasks(stop)
+                if self.error or stop.is_set():
                     break
-                # What was to be drawn may be held by a machine that died, or a part has taken up
-                # what that had left and leaves another in its place.
+                # Trials of a search may be left: one may still be locked by a machine that died,
+                # or a task resumed such a trial instead of the one that it was submitted for.
                 before, parts = len(parts), [Part(p) for p in self.job.parts() if not p.keys]
                 if len(parts) < before:
-                    until = time.monotonic() + LINGER_SECONDS
+                    deadline = time.monotonic() + LINGER_SECONDS
                 elif parts:
-                    time.sleep(5 * LOOK_SECONDS)
-        if self.trouble:
-            raise StoreError(self.trouble)
-        if self.lost:
-            raise StoreError(f"{self.lost} tasks died {MAX_DEATHS} times before they could save")
+                    time.sleep(5 * POLL_SECONDS)
+        if self.error:
+            raise StoreError(self.error)
+        if self.abandoned:
+            raise StoreError(
+                f"{self.abandoned} tasks died {MAX_DEATHS} times before they could save"
+            )
 
-    def _attend(self, stop: Stop) -> None:
+    def _wait_for_tasks(self, stop: Stop) -> None:
+        """Receive the results of all tasks; submit parts again when their locks are released."""
         import ray
 
-        asked = False
-        while self.running or self.held:
-            if not asked and (self.trouble or stop.is_set()):
-                asked = True
-                self.held.clear()
+        cancelled = False
+        while self.running or self.locked:
+            if not cancelled and (self.error or stop.is_set()):
+                cancelled = True
+                self.locked.clear()
                 for task in self.running:
-                    ray.cancel(task)  # one that runs gets a SIGINT, and saves
+                    ray.cancel(task)  # a running task gets a SIGINT, and saves
             if self.running:
-                done, _ = ray.wait(list(self.running), timeout=LOOK_SECONDS)
+                done, _ = ray.wait(list(self.running), timeout=POLL_SECONDS)
             else:
                 done = []
-                time.sleep(LOOK_SECONDS)
+                time.sleep(POLL_SECONDS)
             for task in done:
-                self._take(task, self.running.pop(task), asked)
-            if not asked:
-                self._look_again()
+                self._receive(task, self.running.pop(task), cancelled)
+            if not cancelled:
+                self._submit_unlocked()
 
     def _submit(self, part: Part) -> None:
         import ray
 
-        steps = part.steps()
-        part.tries = 1 if steps > part.saved else part.tries + 1
-        part.saved = steps
-        task = ray.remote(do_part).options(**request(part.job))
+        steps = part.count_saved_steps()
+        part.submissions = 1 if steps > part.saved_steps else part.submissions + 1
+        part.saved_steps = steps
+        task = ray.remote(work_on_part).options(**task_options(part.job))
         arguments = part.job.as_json(), str(part.job.store.absolute()), part.job.threads
         self.running[task.remote(*arguments)] = part
 
-    def _take(self, task: Any, part: Part, asked: bool) -> None:
-        """Take what came of a task."""
+    def _receive(self, task: Any, part: Part, cancelled: bool) -> None:
+        """Show the events of a task that is done, or handle its error."""
         import ray
         from ray import exceptions
 
@@ -155,116 +158,124 @@ class RayWorkers:
         try:
             events, stopped = ray.get(task)
         except deaths as error:
-            if not asked:
-                self._died(part, type(error).__name__)
+            if not cancelled:
+                self._handle_death(part, type(error).__name__)
         except exceptions.RayError as error:
-            if not asked:  # else it was cancelled before it had begun
-                self.trouble = _line(error)
+            if not cancelled:  # else the task was cancelled before it started
+                self.error = _message(error)
         else:
             for run, event in events:
                 self.display(run, event)
             ended = {run for run, event in events if event["event"] == "end"}
-            # Its lock was held, by somebody else or still by a machine that died with it; or
-            # its machine was told to stop, not we.
-            if not asked and set(part.unfinished()) - (set() if stopped else ended):
-                part.until = time.monotonic() + LINGER_SECONDS
-                self.held.append(part)
+            # A run without an end was locked, by another process or still by a machine that died.
+            # If the task was stopped by a signal to its machine, its runs did not end either.
+            if not cancelled and set(part.runs_to_do()) - (set() if stopped else ended):
+                part.deadline = time.monotonic() + LINGER_SECONDS
+                self.locked.append(part)
 
-    def _died(self, part: Part, how: str) -> None:
-        """Begin a part again that Ray has given up, if it got on; else give it up too."""
-        if part.steps() > part.saved:
+    def _handle_death(self, part: Part, cause: str) -> None:
+        """Submit a part again if it made progress before it died; else mark its runs as failed."""
+        if part.count_saved_steps() > part.saved_steps:
             self._submit(part)
             return
-        line = f"its worker died, {MAX_DEATHS} times in a row before it could save: {how}"
-        for key in part.unfinished():
+        line = f"its worker died, {MAX_DEATHS} times in a row before it could save: {cause}"
+        for key in part.runs_to_do():
             mark_failed(self.job.store, key, line, self.display)
-        self.lost += not part.job.keys
+        self.abandoned += not part.job.keys
 
-    def _look_again(self) -> None:
-        """Hand those to Ray again whose lock is free by now, and leave those whose is not."""
-        for part in self.held[:]:
-            free = not part.is_held()
-            if free or time.monotonic() > part.until:
-                self.held.remove(part)
-            if free and part.unfinished() and part.tries < MAX_DEATHS:
+    def _submit_unlocked(self) -> None:
+        """Submit the parts again whose locks were released, and drop those past their deadline."""
+        for part in self.locked[:]:
+            free = not part.is_locked()
+            if free or time.monotonic() > part.deadline:
+                self.locked.remove(part)
+            if free and part.runs_to_do() and part.submissions < MAX_DEATHS:
                 self._submit(part)
 
-    def _tell_of_what_must_wait(self, parts: list[Part]) -> None:
-        """Tell of what no machine has: Ray waits for one, which may never come."""
+    def _report_missing_resources(self, parts: list[Part]) -> None:
+        """Show which parts need more than any machine has: Ray waits until such a machine joins."""
         import ray
 
-        there = [node["Resources"] for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]  # Ray's
+        machines = [node["Resources"] for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]  # Ray's
         for part in parts:
             cpus, gpus = max(1, part.job.threads), part.job.gpus
-            if not any(node.get("CPU", 0) >= cpus and node.get("GPU", 0) >= gpus for node in there):
+            if not any(has.get("CPU", 0) >= cpus and has.get("GPU", 0) >= gpus for has in machines):
                 line = f"waits for a machine with {cpus} CPUs and {gpus} GPUs to join the cluster"
                 for key in part.job.keys or ("",):
                     self.display(key, {"event": "notice", "line": line})
                 if not part.job.keys:
-                    break  # the others are like it
+                    break  # all trials of a search need the same
 
 
-def request(job: Job) -> dict[str, Any]:
-    """Return what a task asks of Ray."""
+def task_options(job: Job) -> dict[str, Any]:
+    """Return the options of the Ray task for a part: what it needs, and how often it is retried."""
     return {
         "num_cpus": max(1, job.threads),
         "num_gpus": job.gpus,
-        # If the runs are not known, a last try is needed to write down that they failed.
+        # A trial's runs are not known to us, so its last try is needed to mark them as failed.
         "max_retries": MAX_DEATHS - 1 if job.keys else MAX_DEATHS,
         "name": " ".join(["sgdf", *job.keys]),
     }
 
 
-def do_part(line: str, store: str, threads: int) -> tuple[list[tuple[str, Event]], bool]:
-    """Do a part of a job, as a task on some machine.
+def work_on_part(line: str, store: str, threads: int) -> tuple[list[tuple[str, Event]], bool]:
+    """Work on a part of a job; this is the function of the Ray task.
+
+    Args:
+        line: the part, as ``Job.as_json`` returns it.
+        store: the folder that keeps the runs.
+        threads: how many a run uses.
 
     Returns:
-        What happened, and whether an end was asked for before it was through.
+        The events for the display, and whether a signal stopped the work.
     """
     if not os.path.isdir(store):
-        raise StoreError(f"{socket.gethostname()} has no {store}: it must be on a disk of all")
-    os.environ["OMP_NUM_THREADS"] = str(threads)  # Ray leaves one that its machine has
+        raise StoreError(
+            f"{socket.gethostname()} has no {store}: the store must be on a disk that all machines "
+            "share"
+        )
+    os.environ["OMP_NUM_THREADS"] = str(threads)  # Ray would keep the value of its machine
     events: list[tuple[str, Event]] = []
 
-    def tell(run: str, event: Event) -> None:
+    def collect(run: str, event: Event) -> None:
         if event["event"] in ("begin", "notice", "end", "over"):
             events.append((run, event))
 
     with stop_on_signals() as stop:
-        read_job(line).work(tell, stop)
+        read_job(line).work(collect, stop)
     return events, stop.is_set()
 
 
 def check(address: str) -> None:
-    """Refuse an address where no cluster can be.
+    """Refuse an address at which there can be no cluster.
 
     Raises:
-        SpecError: says why.
+        SpecError: names the address and the reason.
     """
     try:
-        import ray  # noqa: F401  # only whether it is there
+        import ray  # noqa: F401  # only to see whether it is installed
     except ModuleNotFoundError:
         raise SpecError("--ray: needs ray: pip install 'sgdf[ray]'") from None
     if address.startswith("ray://"):
         raise SpecError(f"--ray {address}: give the command on a machine of the cluster, with auto")
     if address == "auto":
-        address = _nearest()
+        address = _running_cluster()
     if address in ("auto", "local"):
         return
     host, _, port = address.rpartition(":")
     if not host or not port.isdigit():
         raise SpecError(f"--ray {address}: must be auto, local or HOST:PORT")
     try:
-        socket.create_connection((host, int(port)), REACH_SECONDS).close()
+        socket.create_connection((host, int(port)), CONNECT_SECONDS).close()
     except (OSError, OverflowError) as error:
         raise SpecError(f"--ray {address}: cannot be reached: {error}") from error
 
 
-def _nearest() -> str:
-    """Return where Ray's ``auto`` leads, which may be where a cluster was long ago."""
+def _running_cluster() -> str:
+    """Return the address that Ray's ``auto`` stands for; the cluster there may have ended."""
     try:
         from ray._private.services import get_ray_address_from_environment
-    except ImportError:  # it promises nothing; then Ray finds it itself
+    except ImportError:  # a private function, which a later Ray may not have; Ray finds it itself
         return "auto"
     try:
         return str(get_ray_address_from_environment("auto", None))
@@ -274,22 +285,26 @@ def _nearest() -> str:
 
 @contextlib.contextmanager
 def connected(address: str) -> Iterator[None]:
-    """Be a driver of the cluster meanwhile."""
+    """Be connected to the cluster meanwhile.
+
+    Raises:
+        SpecError: if there is no such cluster.
+    """
     check(address)
-    # Nothing is sent anywhere unasked, and a task without a GPU is no reason for advice.
+    # No usage statistics are sent without consent; and no warning about tasks without a GPU.
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     import ray
 
     try:
-        with _handlers_kept():
+        with _keep_sigterm_handler():
             ray.init(
                 address,
                 log_to_driver=False,
                 logging_level=logging.ERROR,
                 include_dashboard=False if address == "local" else None,
             )
-    except Exception as error:  # Ray promises no kind of it
+    except Exception as error:  # Ray does not document which
         raise SpecError(f"--ray {address}: {first_line(error)}") from error
     try:
         yield
@@ -298,8 +313,8 @@ def connected(address: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _handlers_kept() -> Iterator[None]:
-    """Keep what SIGTERM does, which Ray changes to an end without saving."""
+def _keep_sigterm_handler() -> Iterator[None]:
+    """Restore the handler of SIGTERM afterwards: Ray's would end the process without saving."""
     before = signal.getsignal(signal.SIGTERM)
     try:
         yield
@@ -308,8 +323,8 @@ def _handlers_kept() -> Iterator[None]:
             signal.signal(signal.SIGTERM, before)
 
 
-def _line(error: Exception) -> str:
-    """Return in a line what kept a task from its runs."""
+def _message(error: Exception) -> str:
+    """Return in one line why a task could not work on its runs."""
     cause = getattr(error, "cause", None) or error
     return (
         str(cause) if isinstance(cause, StoreError) else f"a Ray task failed: {first_line(cause)}"

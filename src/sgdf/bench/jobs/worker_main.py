@@ -1,8 +1,8 @@
-"""A worker process: reads its job from standard input, and works on it.
+"""The main program of a worker process: it reads a job from standard input and works on it.
 
-It writes what happens to standard output, an event in JSON to the line. Standard input
-stays open as long as the process that started it lives; when it closes, the worker ends
-at once, so that no worker is left behind.
+It writes its events to standard output, each as a line of JSON. Standard input stays open for as
+long as the parent process lives. When it closes, the worker ends at once, so that no worker
+outlives its parent.
 """
 
 from __future__ import annotations
@@ -20,33 +20,33 @@ from .signals import stop_on_signals
 
 
 def main() -> None:
-    """Work on the job that the first line of standard input gives."""
+    """Work on the job in the first line of standard input."""
     events = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # what a task prints goes to the log
+    os.dup2(2, 1)  # whatever a task prints goes to the log, not between the events
     job = read_job(sys.stdin.readline())
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
-    def tell(run: str, event: Event) -> None:
+    def send(run: str, event: Event) -> None:
         try:
             events.write(json.dumps({"run": run, **event}) + "\n")
             events.flush()
-        except BrokenPipeError:  # nobody is left to tell, which is no failure of the run
+        except BrokenPipeError:  # the parent has died, which is no failure of the run
             _end()
 
     with stop_on_signals() as stop:
-        job.work(tell, stop)
+        job.work(send, stop)
 
 
 def _end_with_parent() -> None:
     """End once standard input is closed."""
-    # Not sys.stdin.read(): a child forked meanwhile would inherit its lock, and wait for ever.
+    # Not sys.stdin.read(), which holds a lock: a child forked meanwhile would wait for it forever.
     while os.read(0, 4096):
         pass
     _end()
 
 
 def _end() -> NoReturn:
-    """End at once, with all children, such as those that load data."""
+    """End at once, together with all children, such as the workers of a DataLoader."""
     if os.getpgrp() == os.getpid():
         os.killpg(0, signal.SIGKILL)
     os._exit(1)

@@ -1,0 +1,212 @@
+"""What a task may declare: its loss, its splits, its length in steps, its costly metrics."""
+
+import json
+
+import pytest
+import torch
+
+from bench_tasks import Points, equal, essence, run_of, trained
+from declaring_tasks import Costly, LossOnly
+from kept_runs import do
+from sgdf.bench.errors import SpecError
+from sgdf.bench.spec.read import read
+from sgdf.bench.store.run_folder import State
+from sgdf.bench.tasks import Metric, find_task
+from sgdf.bench.tasks.cifar.augment import AugmentedPairs
+from sgdf.bench.tasks.sequence import Windows
+from sgdf.bench.tasks.supervised import ShuffledPairs
+from sgdf.bench.training.ranks import Ranks
+from sgdf.bench.training.trainer import Trainer
+
+pytestmark = pytest.mark.usefixtures("told_at_once")
+
+
+LOSS_ONLY = "declaring_tasks:LossOnly"
+
+
+def rows_of(trainer):
+    return [{key: row[key] for key in row if key != "seconds"} for row in trainer.rows]
+
+
+def test_a_loss_alone_is_a_step():
+    train = {"log_every": 1, "batch_size": 32}
+    short = trained(run_of(LOSS_ONLY, "sgdf", train))
+    long = trained(run_of("declaring_tasks:StepToo", "sgdf", train))
+    assert rows_of(short) == rows_of(long)
+    assert set(short.rows[0]["train"]) == {"loss", "size"}
+
+
+def test_a_task_with_neither_loss_nor_step_is_refused():
+    with pytest.raises(SpecError, match="this has no loss"):
+        find_task("declaring_tasks:NoLoss")
+
+
+def test_options_are_checked_when_a_file_is_read():
+    with pytest.raises(SpecError, match=r"task '.*LossOnly': checks = -1: must be at least 0"):
+        run_of({"name": LOSS_ONLY, "checks": -1})
+
+
+def test_supervised_tasks_answer_for_a_batch_and_for_outputs():
+    """The second is how subclasses of before call it."""
+    task = find_task("digits-mlp")()
+    inputs, targets = (part[:8] for part in task.data["train"])
+    assert torch.equal(task.loss((inputs, targets)), task.loss(task.model(inputs), targets))
+
+
+# Splits
+
+
+def test_every_split_of_the_task_is_evaluated():
+    trainer = trained(run_of("declaring_tasks:Shifted", "sgd"))
+    last = trainer.rows[-1]
+    assert last["test-shifted"]["distance"] == last["test"]["distance"] + 1
+    assert set(trainer.evaluate()) == {"validation", "test", "test-shifted"}
+
+
+def test_validation_data_that_are_trained_on_are_not_evaluated():
+    trainer = Trainer(run_of("declaring_tasks:Shifted", "sgd", protocol="paper"), Ranks())
+    assert trainer.splits == ("test", "test-shifted")
+
+
+def test_a_task_with_test_data_alone_has_the_papers_protocol():
+    with pytest.raises(SpecError, match='protocol = "paper" chooses on test data'):
+        Trainer(run_of("declaring_tasks:OnTestAlone"), Ranks())
+    trainer = trained(run_of("declaring_tasks:OnTestAlone", protocol="paper"))
+    assert set(trainer.rows[-1]) >= {"test"}
+
+
+def test_a_report_needs_test_data():
+    with pytest.raises(SpecError, match="it needs test"):
+        Trainer(run_of("declaring_tasks:WithoutTest"), Ranks())
+
+
+# Skipped batches
+
+
+def test_batches_can_be_skipped():
+    """What is left is what the whole would have given, for each kind of batches."""
+    pairs = torch.arange(20.0).view(10, 2), torch.arange(10)
+    images = torch.randint(256, (10, 3, 8, 8), dtype=torch.uint8), torch.arange(10)
+
+    def generator():
+        return torch.Generator().manual_seed(3)
+
+    for make in (
+        lambda: ShuffledPairs(pairs, 3, generator()),
+        lambda: AugmentedPairs(*images, 3, generator()),
+        lambda: Windows(torch.arange(50), 2, 7),
+    ):
+        whole = list(make())
+        for count in range(len(whole) + 1):
+            left = make().skip(count)
+            assert len(left) == len(whole) - count
+            assert equal(list(left), whole[count:])
+        assert equal(list(make().skip(1).skip(1)), whole[2:])
+
+
+class Counted(ShuffledPairs):
+    """Counts the batches that were loaded."""
+
+    loaded = 0
+
+    def __iter__(self):
+        for batch in super().__iter__():
+            Counted.loaded += 1
+            yield batch
+
+
+def test_a_resumed_run_loads_no_batch_twice(store, monkeypatch):
+    def batches(self, batch_size, order):
+        return Counted(self.data["train"], batch_size, order)
+
+    monkeypatch.setattr(Points, "batches", batches)
+    run = run_of(train={"log_every": 1, "batch_size": 8})
+    monkeypatch.setattr(Counted, "loaded", 0)
+    do(run, store)
+    in_one_go = Counted.loaded
+    monkeypatch.setattr(Counted, "loaded", 0)
+    other = type(store)(store.path / "other")
+    do(run, other, stop_after=5)
+    _, state, _ = do(run, other)
+    assert state is State.FINISHED
+    assert in_one_go <= Counted.loaded <= in_one_go + 1  # one may be loaded ahead
+    assert equal(essence(store.folder(run.key)), essence(other.folder(run.key)))
+
+
+# Length in steps
+
+
+def test_a_run_can_be_so_many_steps_long(store):
+    train = {"steps": 7, "log_every": 1, "batch_size": 8}
+    run = run_of(train=train, length="steps")
+    trainer = trained(run)
+    assert (trainer.step, trainer.steps) == (7, 7)
+    epochs = [row for row in trainer.rows if row["kind"] == "epoch"]
+    assert [row["step"] for row in epochs][-1] == 7
+    assert "test" in epochs[-1]
+    assert trainer.epochs == len(epochs)
+
+
+@pytest.mark.parametrize("stop_after", [1, 3, 5, 6])
+def test_a_run_in_steps_resumes_bit_by_bit(stop_after, store):
+    run = run_of(train={"steps": 7, "log_every": 1, "batch_size": 24}, length="steps")
+    do(run, store)
+    other = type(store)(store.path / "other")
+    do(run, other, stop_after=stop_after)
+    _, state, _ = do(run, other)
+    assert state is State.FINISHED
+    assert equal(essence(store.folder(run.key)), essence(other.folder(run.key)))
+
+
+def test_the_first_steps_are_those_of_a_longer_run():
+    short = trained(run_of(train={"steps": 4, "log_every": 1}, length="steps"))
+    long = trained(run_of(train={"epochs": 3, "log_every": 1}))
+    kept = [row for row in rows_of(long) if row["kind"] == "train"][:4]
+    assert [row for row in rows_of(short) if row["kind"] == "train"] == kept
+
+
+def test_new_keys_are_in_the_table_only_where_they_are_used():
+    """So that runs of before keep their names."""
+    plain = run_of().as_table()["train"]
+    assert "epochs" in plain
+    assert not {"steps", "costly_every"} & set(plain)
+    stepped = run_of(train={"steps": 9}, length="steps").as_table()["train"]
+    assert stepped["steps"] == 9
+    assert "epochs" not in stepped
+    (again,) = read(
+        json.loads(json.dumps(run_of(train={"steps": 9}, length="steps").as_table()))
+    ).runs
+    assert again.key == run_of(train={"steps": 9}, length="steps").key
+
+
+def test_steps_and_epochs_together_are_refused():
+    with pytest.raises(SpecError, match="in steps or in epochs, not both"):
+        run_of(train={"steps": 9, "epochs": 3}, length="steps")
+
+
+# Costly metrics
+
+
+@pytest.mark.parametrize(("every", "epochs_with"), [(0, [5]), (2, [2, 4, 5]), (1, [1, 2, 3, 4, 5])])
+def test_costly_metrics_have_an_interval_of_their_own(every, epochs_with, monkeypatch):
+    monkeypatch.setattr(Costly, "calls", 0)
+    trainer = trained(run_of("declaring_tasks:Costly", train={"epochs": 5, "costly_every": every}))
+    rows = [row for row in trainer.rows if row["kind"] == "epoch"]
+    assert [row["epoch"] for row in rows if "fid" in row["test"]] == epochs_with
+    assert Costly.calls == 2 * len(epochs_with)
+    assert all("distance" in row["test"] for row in rows)
+
+
+def test_a_costly_metric_can_choose_among_the_epochs_that_have_it(store):
+    run = run_of("declaring_tasks:ChosenByCostly", train={"epochs": 5, "costly_every": 2})
+    folder, state, _ = do(run, store)
+    assert state is State.FINISHED
+    assert folder.result()["selected"]["epoch"] == 2
+
+
+def test_a_unit_is_recorded_only_where_it_is_declared(store, monkeypatch):
+    folder, _, _ = do(run_of(LOSS_ONLY), store)
+    assert "unit" not in folder.result()
+    monkeypatch.setattr(LossOnly, "metric", Metric("distance", unit="m"))
+    folder, _, _ = do(run_of(LOSS_ONLY, seed=1), store)
+    assert folder.result()["unit"] == "m"
