@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: help quickstart test test-slow test-browser lint types format wheel benchmarks clean
+.PHONY: help quickstart test test-slow test-browser lint types format hooks wheel benchmarks clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -32,6 +32,9 @@ types: .venv/installed-dev ## check the types in src
 format: .venv/installed-dev ## rewrite the code in the project's style
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+hooks: .venv/installed-dev ## run lint and types before every commit (needs the command pre-commit)
+	pre-commit install
 
 wheel: .venv/installed-dev ## build dist/, then install the wheel into an empty environment and use it
 	rm -rf dist build/empty

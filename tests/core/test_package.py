@@ -120,12 +120,12 @@ def test_other_constructors_are_the_published_ones(name, beginning):
 
 
 def test_learning_rate_table_is_that_of_the_recorded_runs(tmp_path):
+    record = ROOT / "records/learning_rates/learning_rates.json"
     result = python(
-        *(ROOT / "examples/learning_rates.py", "--draw", ROOT / "docs/results/learning_rates.json"),
-        *("--out", tmp_path / "new"),
+        *(ROOT / "examples/learning_rates.py", "--draw", record), *("--out", tmp_path / "new")
     )
     assert result.returncode == 0, result.stderr
-    page = (ROOT / "docs/migration.md").read_text()
+    page = (ROOT / "docs/guide/migration.md").read_text()
     rows = [line.split(" | ", 1)[1] for line in result.stdout.splitlines()[2:]]
     assert len(rows) == 8
     assert all(f"| {row}" in page for row in rows)

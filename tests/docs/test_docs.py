@@ -9,16 +9,19 @@ import pytest
 import sgdf
 from locations import ROOT
 
-PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = sorted(
+    [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "records").rglob("*.md")]
+)
+API = (ROOT / "docs/reference/api.md").read_text()
 NAMES = [name for name in sgdf.__all__ if not name.startswith("__")]
 FUNCTIONS = [n for n in NAMES if n not in ("FilterOutput", "monitor")] + ["monitor.attach"]
 
-each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 
 
 @pytest.mark.parametrize("name", sgdf.__all__)
 def test_public_name_is_documented(name):
-    assert re.search(rf"^\| `sgdf\.{name}` \| \S", (ROOT / "docs/api.md").read_text(), re.M)
+    assert re.search(rf"^\| `sgdf\.{name}` \| \S", API, re.M)
     if not name.startswith("__"):
         assert inspect.getdoc(getattr(sgdf, name)), f"{name} has no docstring"
 
@@ -26,7 +29,7 @@ def test_public_name_is_documented(name):
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_every_argument_is_documented(name):
     public = attrgetter(name)(sgdf)
-    docstring, page = inspect.getdoc(public), (ROOT / "docs/api.md").read_text()
+    docstring, page = inspect.getdoc(public), API
     (shared,) = re.findall(r"^ +options: (``.*?)^$", docstring, re.M | re.S) or [""]
     for argument in inspect.signature(public).parameters:
         named = f"``{argument}``" in shared  # and explained where they are spelled out
@@ -58,6 +61,30 @@ def test_links_lead_somewhere(page):
             titles = re.findall(r"^#+ (.*)$", linked.read_text(), re.M)
             slugs = {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
             assert anchor in slugs, target
+
+
+@pytest.mark.parametrize("page", ["CONTRIBUTING.md", "RELEASE.md", "docs/architecture.md"])
+def test_named_files_exist(page):
+    spans = re.findall(r"`([^`\n]+)`", (ROOT / page).read_text())
+    paths = [span for span in spans if re.match(r"(src|tests|docs|records)/|[A-Z]+\.\w+$", span)]
+    assert paths
+    assert not [path for path in paths if not (ROOT / path).exists()]
+
+
+def test_every_page_is_in_the_index():
+    index = ROOT / "docs/index.md"
+    links = re.findall(r"\]\(([^)#]+)\)", index.read_text())
+    linked = {(index.parent / link).resolve() for link in links}
+    assert {page for page in PAGES if page.is_relative_to(index.parent)} - {index} <= linked
+
+
+@each_page
+def test_lines_are_short(page):
+    """A table can force a longer line; a printed report is left as it was printed."""
+    if page.name == "cifar-reports.md":
+        return
+    lines = [line for line in page.read_text().splitlines() if not line.startswith("|")]
+    assert not [line for line in lines if len(line) > 100]
 
 
 def test_make_targets_are_documented():

@@ -12,8 +12,8 @@ from sgdf.bench.report.statistics import Sample, holm, p_value
 from sgdf.bench.spec.bundled import bundled_experiments
 from sgdf.bench.spec.read import load
 
-DOCS = ROOT / "docs"
-PAGE = (DOCS / "cifar.md").read_text()
+RECORDS = ROOT / "records" / "cifar"
+PAGE = (ROOT / "docs/results/cifar.md").read_text()
 WORDS = " ".join(PAGE.replace("−", "-").split())
 TABLES = {
     "cifar10-small": ("tab:cifar_values", "CIFAR-10, VGG11"),
@@ -40,7 +40,7 @@ def predicted(name):
 
 def settings_of(name):
     """Return what was kept of an experiment: its settings on all problems."""
-    record = json.loads((DOCS / "results" / f"{name}.json").read_text())
+    record = json.loads((RECORDS / f"{name}.json").read_text())
     return [setting for problem in record for setting in problem["settings"]]
 
 

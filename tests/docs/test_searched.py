@@ -13,7 +13,7 @@ from sgdf.bench.search.file import read_search
 from sgdf.bench.spec.machine import resolve_machine
 from sgdf.bench.spec.read import load, load_document
 
-RESULTS = ROOT / "docs" / "results"
+PAGES, RECORDS = ROOT / "docs" / "results", ROOT / "records"
 SEARCHED = {
     "digits-search": ["digits-all", "digits", "quickstart"],
     "characters-search": ["characters-all", "characters"],
@@ -29,11 +29,12 @@ COMPARED = {  # by experiment: the page that tells of it, and how
 
 
 def record_of(name):
-    return json.loads((RESULTS / f"{name}.json").read_text())
+    (path,) = RECORDS.rglob(f"{name}.json")
+    return json.loads(path.read_text())
 
 
 def best_options(trials, largest):
-    """Return the options of the best trial by the rule that docs/tune.md states."""
+    """Return the options of the best trial by the rule that docs/guide/tune.md states."""
     finished = [trial for trial in trials if trial["outcome"] == "finished"]
     sign = -1 if largest else 1
     return min(finished, key=lambda trial: (sign * trial["value"], trial["loss"]))["options"]
@@ -88,7 +89,7 @@ def test_experiments_have_the_best_settings(name, experiment, tmp_path):
 def test_the_tables_of_the_comparison_are_those_of_the_record(name):
     (problem,) = record_of(name)
     page, metric, scale, digits = COMPARED[name]
-    page = (RESULTS.parent / page).read_text()
+    page = (PAGES / page).read_text()
     seeds = {run.seed for run in load(name).runs}
     best_first = []
     for setting in problem["settings"]:
@@ -131,7 +132,7 @@ def test_what_the_filter_does_is_what_the_page_says():
         for one, other in pairs:
             differences = [values[one][seed] - values[other][seed] for seed in values[one]]
             samples[name, one] = Sample(tuple(differences))
-    page = " ".join((RESULTS.parent / "comparison.md").read_text().split())
+    page = " ".join((PAGES / "comparison.md").read_text().split())
     for one, _ in pairs:
         sample = samples["characters-all", one]
         low, high = sorted(map(abs, sample.interval))

@@ -15,11 +15,12 @@ from sgdf.bench.paper.settings import published_settings, search_space
 from sgdf.bench.spec.bundled import bundled_experiments
 from sgdf.bench.spec.machine import resolve_machine
 from sgdf.bench.spec.read import load
-from sgdf.cli import _setting, app
+from sgdf.cli import app
+from sgdf.cli.options import parse_changes
 from sgdf.cli.show.catalog import optimizer_help
 
 PAPER = ROOT.parent / "shared" / "paper" / "paper.tex"
-PAGE = (ROOT / "docs/paper.md").read_text()
+PAGE = (ROOT / "docs/paper/items.md").read_text()
 PUBLISHED = tomllib.loads((ROOT / "src/sgdf/bench/paper/published.toml").read_text())
 
 METHOD = "SGD|Ada|MSVAG|Lion|Sophia"  # what the names of methods have in them
@@ -93,7 +94,7 @@ def test_commands_exist(command):
         experiment, *options = arguments
         assert experiment in bundled_experiments()
         assert set(options[::2]) <= {"--set"}
-        changes = dict(map(_setting, options[1::2]))
+        changes = parse_changes(options[1::2])
         assert resolve_machine(load(experiment, changes), threads=1).runs
 
 
@@ -104,9 +105,11 @@ def test_there_are_commands_and_paths():
 
 @pytest.mark.parametrize("path", PATHS)
 def test_paths_exist(path):
-    file, _, test = path.partition("::")
-    assert (ROOT / file).is_file()
-    assert not test or re.search(rf"^def {test}\(", (ROOT / file).read_text(), re.M)
+    place, _, test = path.partition("::")
+    assert (ROOT / place).exists()
+    files = [ROOT / place] if (ROOT / place).is_file() else (ROOT / place).rglob("*.py")
+    if test:  # in a file, or in any file below a folder
+        assert any(re.search(rf"^def {test}\(", file.read_text(), re.M) for file in files)
 
 
 def test_names_of_the_package_exist():

@@ -1,0 +1,92 @@
+"""The reference of the bench: what it says of probes, ``extends``, metrics and trained models."""
+
+import math
+import re
+import threading
+import tomllib
+
+import pytest
+
+from locations import ROOT
+from sgdf.bench.jobs.plan import Plan
+from sgdf.bench.spec.machine import resolve_machine
+from sgdf.bench.spec.read import load
+from sgdf.bench.store.run_folder import State, Store
+from sgdf.bench.tasks.metric import LARGER_IS_BETTER, SMALLER_IS_BETTER
+
+PAGE = (ROOT / "docs/reference/bench.md").read_text()
+
+
+def blocks(language, *words):
+    """Return the code blocks of the page that have all these words."""
+    found = re.findall(rf"^```{language}\n(.*?)^```", PAGE, re.M | re.S)
+    return [block for block in found if all(word in block for word in words)]
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    """A folder with the probe of the page, and an experiment of one short run that has it."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    (probes,), (module,) = blocks("toml", "[[probe]]"), blocks("python", "LargestGradient")
+    (tmp_path / "layers.py").write_text(module)
+    (tmp_path / "mine.toml").write_text(
+        'extends = "digits"\nseed = 0\n\n[train]\nepochs = 1\nthreads = 1\nbatch_size = 16\n\n'
+        f'[optimizer]\nname = "sgdf"\n\n{probes}'
+    )
+    return tmp_path
+
+
+def train(experiment, place):
+    found = resolve_machine(load(experiment), threads=1)
+    plan = Plan(found.runs, place, probes=found.probes)
+    plan.prepare()
+    plan.work(lambda run, event: None, threading.Event())
+    return Store(place).folders()
+
+
+def test_probes_and_opened_runs(project, capsys):
+    (folder,) = train("mine.toml", project / "results/digits")
+    assert folder.state() is State.FINISHED
+    rows = folder.probe_rows()
+    assert {row["probe"] for row in rows} == {"gradient-norm", "layers:LargestGradient"}
+    largest = [row for row in rows if row["probe"] == "layers:LargestGradient"]
+    assert [row["step"] for row in largest] == list(range(10, 10 * len(largest) + 1, 10))
+    parameters = largest[0].keys() - {"probe", "step", "optimizer"}
+    assert parameters
+    assert not any(name.endswith("bias") for name in parameters)
+    norms = [row["norm"] for row in rows if row["probe"] == "gradient-norm"]
+    assert len(norms) == len(largest) // 5 > 0
+    assert all(math.isfinite(norm) for norm in norms)
+
+    (code,) = blocks("python", "open_run")
+    exec(compile(code, "bench.md", "exec"), {})
+    result = folder.result()
+    assert f"'accuracy': {result['last']['test']['accuracy']}" in capsys.readouterr().out
+
+
+def test_a_probe_does_not_change_the_run(project):
+    text = (project / "mine.toml").read_text()
+    (project / "plain.toml").write_text(text.partition("[[probe]]")[0])
+    (watched,) = train("mine.toml", project / "one")
+    (plain,) = train("plain.toml", project / "other")
+    assert watched.key == plain.key
+    assert watched.result()["weights"] == plain.result()["weights"]
+
+
+def test_extends_does_what_the_page_says(project):
+    (text,) = blocks("toml", "extends")
+    (project / "larger.toml").write_text(text)
+    runs, old = load("larger.toml").runs, load("cifar").runs
+    assert len(runs) == 2 * len(old)
+    assert {run.train.batch_size for run in runs} == {256, 512}
+    assert {run.train.epochs for run in runs} == {run.train.epochs for run in old}
+    assert {run.optimizer.name for run in runs} == {run.optimizer.name for run in old}
+    assert load("larger.toml").name == "larger"
+    assert load("larger.toml").about == tomllib.loads(text)["about"]
+
+
+def test_every_known_word_of_a_metric_is_listed():
+    for title, words in (("larger", LARGER_IS_BETTER), ("smaller", SMALLER_IS_BETTER)):
+        (listed,) = re.findall(rf"^- {title} is better: (.*?)(?=^\n|^- )", PAGE, re.M | re.S)
+        assert set(re.findall(r"`(\w+)`", listed)) == words
