@@ -1,4 +1,4 @@
-"""What a search may try: ranges, choices, grids and their defaults."""
+"""The values that a search may try: ranges, choices, grids and their defaults."""
 
 import math
 
@@ -18,10 +18,10 @@ from sgdf.bench.search.space import (
 
 
 @pytest.mark.parametrize(
-    ("value", "told"),
+    ("value", "message"),
     [
         (0.1, "must be a list of values, or a range"),
-        ([], "needs a value at least"),
+        ([], "needs at least one value"),
         ({"low": 0.1}, "has the numbers low and high"),
         ({"low": 0.1, "high": "1"}, "has the numbers low and high"),
         ({"low": 0.1, "high": True}, "has the numbers low and high"),
@@ -32,12 +32,12 @@ from sgdf.bench.search.space import (
         ({"low": 0.0, "high": 0.1}, "above 0 unless log = false"),
     ],
 )
-def test_what_is_no_space_is_refused(value, told):
-    with pytest.raises(SpecError, match=f"search.lr = .*{told}"):
+def test_values_that_are_no_space_are_refused(value, message):
+    with pytest.raises(SpecError, match=f"search.lr = .*{message}"):
         read_space({"lr": value})
 
 
-def test_a_range_gives_numbers_that_can_be_read():
+def test_numbers_from_a_range_have_few_digits():
     rates = Range(0.01, 1.0)
     assert rates.draw(FixedTrial({"lr": 0.123456}), "lr") == 0.123
     assert Range(0.0123456, 1.0).draw(FixedTrial({"lr": 0.0123456}), "lr") == 0.0123456
@@ -65,7 +65,7 @@ def test_the_edge_of_a_range_is_a_tenth_of_its_decades():
     assert not Choices((True, False)).at_edge(True)
 
 
-def test_a_spread_has_a_point_in_each_part_of_every_range():
+def test_a_latin_hypercube_has_a_point_in_each_part_of_every_range():
     space = {"lr": Range(1e-4, 10.0), "k": Choices(("a", "b")), "n": Range(1, 5, log=False)}
     points = latin_hypercube(space, 5, seed=3)
     assert sorted(math.floor(math.log10(point["lr"])) for point in points) == [-4, -3, -2, -1, 0]
@@ -74,29 +74,29 @@ def test_a_spread_has_a_point_in_each_part_of_every_range():
     assert points == latin_hypercube(space, 5, seed=3) != latin_hypercube(space, 5, seed=4)
 
 
-def test_every_bundled_optimizer_can_be_searched_over_as_many_decades():
+def test_every_bundled_optimizer_is_searched_over_four_decades():
     for name in OPTIMIZERS:
         (rates,) = default_space(name, "tpe").values()
         assert math.isclose(math.log10(rates.high / rates.low), 4.0)
         assert "lr" in default_space(name, "grid")
 
 
-def test_one_that_is_not_bundled_needs_to_be_told_of():
+def test_an_optimizer_that_is_not_bundled_has_no_default_space():
     for sampler in ("tpe", "grid"):
-        with pytest.raises(SpecError, match="no default of what to search"):
+        with pytest.raises(SpecError, match="no default values to search"):
             default_space("torch.optim:ASGD", sampler)
 
 
 def test_grids_have_as_many_points_as_there_are_trials():
     for name in OPTIMIZERS:
         space = fill_grid(default_space(name, "grid"), 12)
-        assert math.prod(len(tried.values) for tried in space.values()) >= 12
+        assert math.prod(len(choices.values) for choices in space.values()) >= 12
         assert len(set(space["lr"].values)) == len(space["lr"].values)
-        own = default_space(name, "grid")["lr"].values
-        assert space["lr"].values[: len(own)] == own
+        paper = default_space(name, "grid")["lr"].values
+        assert space["lr"].values[: len(paper)] == paper
 
 
-def test_a_grid_that_is_large_enough_stays_as_it_is():
+def test_a_grid_that_is_large_enough_is_not_changed():
     space = default_space("adam", "grid")
     assert fill_grid(space, 30) == space
 
@@ -107,6 +107,6 @@ def test_a_grid_that_cannot_be_filled_is_refused(values):
         fill_grid({"lr": Choices(values)}, 5)
 
 
-def test_a_range_is_no_grid():
+def test_a_range_in_a_grid_is_refused():
     with pytest.raises(SpecError, match=r"search\.lr: a range is no grid"):
         fill_grid({"lr": Range(0.1, 1.0)}, 5)

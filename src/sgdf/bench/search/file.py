@@ -1,4 +1,4 @@
-"""What the file of a search may say, and the search that it stands for."""
+"""From the file of a search to the search: every rule about what the file may say."""
 
 from __future__ import annotations
 
@@ -26,19 +26,23 @@ def read_search(
     """Return the search that a parsed TOML document describes.
 
     Args:
-        document: an experiment, whose optimizers may have tables of what to search.
-        threads: of a run, if the document does not say.
-        anywhere: let runs train on devices that this machine has not.
-        options: the attributes of a search that the document does not say.
+        document: an experiment, whose optimizers may have tables of the values to search.
+        threads: how many a run uses, unless the document sets it.
+        anywhere: allow devices that this machine does not have.
+        options: the attributes of ``Search`` that are not in the document.
+
+    Raises:
+        SpecError: with key, value and what is allowed, if anything is wrong.
     """
     document = dict(document)
-    tables, table = document.pop("optimizer", None), document.pop("search", {})
-    seeds = document.pop("seed", 0)
-    seeds = tuple(as_list(seeds))
+    tables, method_table = document.pop("optimizer", None), document.pop("search", {})
+    seeds = tuple(as_list(document.pop("seed", 0)))
     if not seeds:
         raise SpecError("seed = []: needs an item at least")
     if not tables:
         raise SpecError("[optimizer]: missing")
+    if "probe" in document:
+        raise SpecError("[[probe]]: is for sgdf run; a search records no probes")
     if document.get("protocol", "validation") != "validation":
         raise SpecError(
             'protocol = "paper": holds back no data to choose by; it must be "validation"'
@@ -46,42 +50,37 @@ def read_search(
     problem, *others = grid(document)
     if others:
         raise SpecError(f"{_list_in(document)}: is a list, but a search is for one problem")
-    method = _method(table, seeds)
+    method = _method(method_table, seeds)
     candidates = tuple(_candidates(tables, method))
-    twice = {
-        candidate.name
-        for candidate in candidates
-        if sum(candidate.name == other.name for other in candidates) > 1
-    }
-    if twice:
+    names = [candidate.name for candidate in candidates]
+    repeated = {name for name in names if names.count(name) > 1}
+    if repeated:
         raise SpecError(
-            f"optimizer {', '.join(sorted(twice))}: is there more than once; what is to be tried "
-            "of it belongs into one [optimizer.search]"
+            f"optimizer {', '.join(sorted(repeated))}: is there more than once; write all values "
+            "to try for it into one [optimizer.search]"
         )
     options["storage"] = absolute_url(options["storage"])
-    search = Search(
-        _on_this_machine(quoted(problem), threads), seeds, method, candidates, **options
-    )
+    problem = _with_machine(quoted(problem), threads)
+    search = Search(problem, seeds, method, candidates, **options)
     _check(search, anywhere)
     return search
 
 
 def select_optimizers(document: Table, names: Sequence[str]) -> Table:
-    """Return a document with these optimizers, as it has them or else just by their name."""
-    tables = document.get("optimizer", [])
-    found: list[Table] = []
+    """Return the document with these optimizers only.
+
+    One that the document does not have is added with nothing but its name.
+    """
+    tables = [table for table in as_list(document.get("optimizer", [])) if isinstance(table, dict)]
+    selected: list[Table] = []
     for name in dict.fromkeys(names):
-        own = [
-            {**table, "name": name}
-            for table in as_list(tables)
-            if isinstance(table, dict) and name in _names(table)
-        ]
-        found += own or [{"name": name}]
-    return {**document, "optimizer": found}
+        matching = [{**table, "name": name} for table in tables if name in _names(table)]
+        selected += matching or [{"name": name}]
+    return {**document, "optimizer": selected}
 
 
 def rates_only(document: Table) -> Table:
-    """Return a document in which nothing but learning rates is searched, and those in a range."""
+    """Return a document that searches nothing but learning rates, and those in a range."""
     document = {**document, "search": {**document.get("search", {}), "sampler": "tpe"}}
     tables = document.get("optimizer", [])
     document["optimizer"] = [
@@ -94,34 +93,35 @@ def rates_only(document: Table) -> Table:
 
 
 def merge_with_record(search: Search) -> Search:
-    """Return the search with the optimizers that the record in its store has besides.
+    """Return the search together with the other optimizers in the record of its store.
 
     Raises:
-        SpecError: if the record is of another search.
+        SpecError: if the record is that of another search.
     """
     try:
-        document = json.loads(files.read(search.store / "search.json"))["search"]
+        recorded = json.loads(files.read(search.store / "search.json"))["search"]
     except (ValueError, KeyError):  # no record yet
         return search
-    here = search.document()
-    told = {**document, "search": {**document["search"], "trials": search.method.trials}}
-    for key in sorted((set(told) | set(here)) - {"optimizer", "about", "seed"}):
-        for name, old, new in _differences(key, told.get(key), here.get(key)):
+    new = search.document()
+    # The number of trials may change: a larger budget continues the search.
+    old = {**recorded, "search": {**recorded["search"], "trials": search.method.trials}}
+    for key in sorted((set(old) | set(new)) - {"optimizer", "about", "seed"}):
+        for name, before, after in _differences(key, old.get(key), new.get(key)):
             raise SpecError(
-                f"{search.store} holds a search with another {name}, {old!r} instead of {new!r}; "
-                "--out another folder"
+                f"{search.store} holds a search with another {name}, {before!r} instead of "
+                f"{after!r}; --out another folder"
             )
     names = {candidate.name for candidate in search.candidates}
     others = [
         candidate
-        for candidate in _candidates(document["optimizer"], search.method)
+        for candidate in _candidates(recorded["optimizer"], search.method)
         if candidate.name not in names
     ]
     return replace(search, candidates=(*search.candidates, *others))
 
 
 def _differences(key: str, old: Any, new: Any) -> Iterator[tuple[str, Any, Any]]:
-    """Yield what differs, by dotted key."""
+    """Yield each dotted key whose values differ, with the old and the new value."""
     if isinstance(old, dict) and isinstance(new, dict):
         for inner in sorted(set(old) | set(new)):
             yield from _differences(f"{key}.{inner}", old.get(inner), new.get(inner))
@@ -139,61 +139,67 @@ def _list_in(document: Table) -> str:
     return ""
 
 
-def _on_this_machine(problem: Table, threads: int) -> Table:
-    """Return the problem with threads and device written down."""
+def _with_machine(problem: Table, threads: int) -> Table:
+    """Return the problem with the number of threads and the device filled in."""
     train = problem.get("train", {})
     if not isinstance(train, dict):
         raise SpecError(f"train = {train!r}: must be a table, [train]")
-    told = train.get("device", "auto")
-    device = automatic_device() if told == "auto" else told
+    device = train.get("device", "auto")
+    if device == "auto":
+        device = automatic_device()
     train = {**train, "threads": train.get("threads") or threads, "device": device}
     return {**problem, "train": train}
 
 
 def _check(search: Search, anywhere: bool) -> None:
-    """Find out whether what is to be tried can be, and whether all have as many epochs.
+    """Make each optimizer once for every example value, and compare the lengths of their runs.
+
+    The trials themselves build nothing before they train: this is where a wrong value is found.
 
     Raises:
-        SpecError: if an option is not known, or does not take one of the values.
+        SpecError: if an option is unknown or refuses a value, or if the lengths differ.
     """
-    epochs = {}
+    lengths = {}
     for candidate in search.candidates:
-        for option, tried in candidate.space.items():
-            for value in tried.examples:
-                others = {o: t.examples[0] for o, t in candidate.space.items()}
-                runs = search.runs(candidate, {**others, option: value})
-                epochs[candidate.name] = runs[0].train.epochs
-    if len(set(epochs.values())) > 1:
-        raise SpecError(f"train.epochs: must be the same for all optimizers, but is {epochs}")
-    if not anywhere:
-        resolve_machine(
-            read({**search.problem, "optimizer": search.example.as_table()["optimizer"]}), 1
+        for option, values in candidate.space.items():
+            for value in values.examples:
+                setting = {**candidate.example, option: value}
+                experiment = read(search.experiment(candidate, setting), build=True)
+                lengths[candidate.name] = experiment.runs[0].train.length
+    if len(set(lengths.values())) > 1:
+        raise SpecError(
+            "train.epochs, train.steps: must be the same for all optimizers, but the runs have "
+            + ", ".join(f"{length} ({name})" for name, length in lengths.items())
         )
+    if not anywhere:
+        candidate = search.candidates[0]
+        resolve_machine(read(search.experiment(candidate, candidate.example), build=False), 1)
 
 
-def _method(table: Any, compared: tuple[int, ...]) -> Method:
+def _method(table: Any, comparison_seeds: tuple[int, ...]) -> Method:
     if not isinstance(table, dict):
         raise SpecError(f"search = {table!r}: must be a table, [search]")
     table = dict(table)
-    allowed = (*(field.name for field in fields(Method)),)
+    allowed = tuple(field.name for field in fields(Method))
     for key, value in table.items():
         if key not in allowed:
             raise SpecError(unknown_key(key, value, allowed, "search."))
-    numbers = all(type(seed) is int for seed in compared)
-    seeds = table.pop("seeds", [max(compared) + 1 if numbers else 0])
+    # Seeds that are no numbers are refused later, with the other rules for seeds.
+    numbers = all(type(seed) is int for seed in comparison_seeds)
+    seeds = table.pop("seeds", [max(comparison_seeds) + 1 if numbers else 0])
     whole = isinstance(seeds, list) and all(type(seed) is int for seed in seeds)
     if not whole or not seeds or len(set(seeds)) < len(seeds):
         raise SpecError(f"search.seeds = {seeds!r}: must be a list of different whole numbers")
-    if set(seeds) & set(compared):
+    if set(seeds) & set(comparison_seeds):
         raise SpecError(
             f"search.seeds = {seeds!r}: must be none of those that are compared with, seed = "
-            f"{list(compared)!r}"
+            f"{list(comparison_seeds)!r}"
         )
     return read_table(Method, table, "search", seeds=tuple(seeds))
 
 
 def _candidates(tables: Any, method: Method) -> Iterator[Candidate]:
-    """Yield the optimizers, what is set for options that are searched left out."""
+    """Yield the optimizers; a value that is set for an option that is searched is ignored."""
     for table in as_list(tables):
         if not isinstance(table, dict):
             raise SpecError(f"optimizer = {table!r}: must be a table, [optimizer]")
@@ -204,33 +210,39 @@ def _candidates(tables: Any, method: Method) -> Iterator[Candidate]:
             if not isinstance(name, str):
                 raise SpecError(f"optimizer.name = {name!r}: must be a string")
             try:
-                find_optimizer(name)
-                space = read_space(searched) if searched else default_space(name, method.sampler)
-                if method.sampler == "grid":
-                    space = fill_grid(space, method.trials)
-                rest = {k: v for k, v in table.items() if k not in ("name", "search", *space)}
-                fixed, *others = grid(rest)
-                if others:
-                    raise SpecError(f"{_list_in(rest)}: is a list; is it to be searched?")
-                yield Candidate(name, {"name": name, **quoted(fixed)}, _fitted(name, fixed, space))
+                yield _candidate(name, table, searched, method)
             except SpecError as error:
                 raise SpecError(f"optimizer {name!r}: {error}") from error
 
 
+def _candidate(name: str, table: Table, searched: Table, method: Method) -> Candidate:
+    find_optimizer(name)
+    space = read_space(searched) if searched else default_space(name, method.sampler)
+    if method.sampler == "grid":
+        space = fill_grid(space, method.trials)
+    rest = {key: value for key, value in table.items() if key not in ("name", "search", *space)}
+    fixed, *others = grid(rest)
+    if others:
+        raise SpecError(f"{_list_in(rest)}: is a list; is it to be searched?")
+    return Candidate(name, {"name": name, **quoted(fixed)}, _with_floats(name, fixed, space))
+
+
 def _names(table: Table) -> list[Any]:
-    name = table.get("name")
-    return as_list(name)
+    return as_list(table.get("name"))
 
 
-def _fitted(name: str, fixed: Table, space: Space) -> Space:
-    """Return the space with numbers of the type that the options have: an lr from 1 is from 1.0."""
-    examples = {option: tried.examples[0] for option, tried in space.items()}
+def _with_floats(name: str, fixed: Table, space: Space) -> Space:
+    """Return the space with ranges of floats where the option is a float: ``lr`` from 1.0, not 1.
+
+    A range between whole numbers would draw whole numbers only.
+    """
+    examples = {option: values.examples[0] for option, values in space.items()}
     given = {key: value for key, value in fixed.items() if key != "train"}
     known = optimizer_options(name, {**given, **examples})
 
-    def fit(option: str, tried: Range | Choices) -> Range | Choices:
-        if isinstance(tried, Range) and isinstance(known[option], float):
-            return replace(tried, low=float(tried.low), high=float(tried.high))
-        return tried
+    def convert(option: str, values: Range | Choices) -> Range | Choices:
+        if isinstance(values, Range) and isinstance(known[option], float):
+            return replace(values, low=float(values.low), high=float(values.high))
+        return values
 
-    return {option: fit(option, tried) for option, tried in space.items()}
+    return {option: convert(option, values) for option, values in space.items()}

@@ -1,8 +1,4 @@
-"""A search as a job: any number of processes share its trials.
-
-Trials are dealt out under locks that die with their process, and one whose process died is
-resumed where its runs were left.
-"""
+"""A search as a job: any number of processes share its trials."""
 
 from __future__ import annotations
 
@@ -30,9 +26,15 @@ from .trials import Trials
 
 @dataclass(frozen=True)
 class SearchJob:
-    """The work of a search."""
+    """The work of a search.
+
+    Attributes:
+        search: the search.
+        limit: how many trials a process works on at most.
+    """
 
     search: Search
+    limit: float = math.inf
 
     @property
     def store(self) -> Path:
@@ -41,49 +43,56 @@ class SearchJob:
 
     @property
     def threads(self) -> int:
-        """How many threads a run wants."""
+        """How many threads a run uses."""
         return self.search.threads
-
-    def prepare(self, retry: bool = False) -> None:
-        """Make folder and storage, see to the data; with ``retry``, let failed trials try again."""
-        prepare_data([self.search.example])
-        with store_errors(self.store):
-            self.store.mkdir(parents=True, exist_ok=True)
-        storage = open_storage(self.search.storage)
-        told, mark = self.store / "search" / "storage", storage_mark(self.search.storage)
-        with store_errors(told):
-            told.parent.mkdir(exist_ok=True)
-        if files.read(told) not in (b"", mark):
-            raise SpecError(f"--storage: the trials of {self.store} are kept in another one")
-        files.write(told, mark)
-        for candidate in self.search.candidates if retry else ():
-            Trials(self.search, candidate, storage).retry()
 
     @property
     def gpus(self) -> int:
-        """How many GPUs of CUDA's a run wants."""
+        """How many CUDA GPUs a run uses."""
         return int(uses_cuda(self.search.example.train.device))
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """No run is known before it is drawn."""
+        """No run is known before its trial is drawn."""
         return ()
 
+    def prepare(self, retry: bool = False) -> None:
+        """Make the folder and the storage, and fetch the data.
+
+        Args:
+            retry: add a new trial for each one that failed.
+
+        Raises:
+            SpecError: if the folder's trials are kept in another storage.
+        """
+        prepare_data([self.search.example])
+        with store_errors(self.store):
+            self.store.mkdir(parents=True, exist_ok=True)
+        storage = open_storage(self.search.storage)
+        path, mark = self.store / "search" / "storage", storage_mark(self.search.storage)
+        with store_errors(path):
+            path.parent.mkdir(exist_ok=True)
+        if files.read(path) not in (b"", mark):
+            raise SpecError(f"--storage: the trials of {self.store} are kept in another one")
+        files.write(path, mark)
+        for candidate in self.search.candidates if retry else ():
+            Trials(self.search, candidate, storage).retry()
+
     def parts(self) -> list[SearchJob]:
-        """Return a search for each trial that is not over, one of each optimizer's at a time."""
+        """Return a job for each trial that has not ended, with the optimizers taking turns."""
         storage = open_storage(self.search.storage)
         left = [
             Trials(self.search, candidate, storage).left for candidate in self.search.candidates
         ]
         return [
-            SearchJob(replace(self.search, candidates=(candidate,), limit=1))
+            SearchJob(replace(self.search, candidates=(candidate,)), limit=1)
             for index in range(max(left))
             for candidate, count in zip(self.search.candidates, left, strict=True)
             if index < count
         ]
 
     def as_json(self) -> str:
-        """Return the search as a line for a worker."""
+        """Return the job as a line for a worker."""
         return job_line(
             "sgdf.bench.search.job:read_search_job",
             {
@@ -91,37 +100,35 @@ class SearchJob:
                 "store": str(self.store.absolute()),
                 "storage": self.search.storage,
                 "checkpoint_every": self.search.checkpoint_every,
-                "limit": None if math.isinf(self.search.limit) else self.search.limit,
+                "limit": None if math.isinf(self.limit) else self.limit,
             },
         )
 
     def work(self, display: Display, stop: Stop) -> None:
-        """Take part in trials until none is left: one of each optimizer's after the other."""
+        """Work on trials until none is left for this process; the optimizers take turns."""
         storage, ranks = open_storage(self.search.storage), Ranks(alone=True)
-        left, open_trials = (
-            self.search.limit,
-            [Trials(self.search, candidate, storage) for candidate in self.search.candidates],
-        )
-        while open_trials:
-            for trials in list(open_trials):
+        with_trials = [
+            Trials(self.search, candidate, storage) for candidate in self.search.candidates
+        ]
+        left = self.limit
+        while with_trials:
+            for trials in list(with_trials):
                 if left <= 0 or stop.is_set():
                     return
                 left -= 1
                 with trials.next() as trial:
-                    if not (trial and TrialRun(trials, trial, display, stop, ranks).go()):
-                        open_trials.remove(trials)
+                    if not (trial and TrialRun(trials, trial, display, stop, ranks).work()):
+                        with_trials.remove(trials)
 
 
 def read_search_job(content: Table) -> SearchJob:
     """Return the job that a line for a worker holds."""
-    optuna.logging.set_verbosity(optuna.logging.WARNING)  # its log is for what goes wrong
-    return SearchJob(
-        read_search(
-            content["document"],
-            anywhere=True,
-            store=Path(content["store"]),
-            storage=content["storage"],
-            checkpoint_every=content["checkpoint_every"],
-            limit=content["limit"] or math.inf,
-        )
+    optuna.logging.set_verbosity(optuna.logging.WARNING)  # a worker's log is for errors
+    search = read_search(
+        content["document"],
+        anywhere=True,
+        store=Path(content["store"]),
+        storage=content["storage"],
+        checkpoint_every=content["checkpoint_every"],
     )
+    return SearchJob(search, limit=content["limit"] or math.inf)

@@ -1,8 +1,8 @@
 """The learning-rate range test: one run whose rate rises at each step, until it diverges.
 
-The rate grows by the same factor from step to step, from one end of the range to the other. Where
-the loss falls the fastest against the logarithm of the rate, a schedule that stays near it does
-well; a little before the loss turns up is the most that the model bears for long.
+The rate grows by the same factor at every step, from one end of the range to the other. A good
+learning rate is near the one at which the loss falls fastest against the logarithm of the rate. The
+largest usable rate lies a little below the one at which the loss begins to rise.
 """
 
 from __future__ import annotations
@@ -27,19 +27,20 @@ from .space import Range
 
 STEPS = 300
 DIVERGES_AT = 4.0
+"""The loss, in units of the first one, at which the run ends."""
 SMOOTHING = 0.05
-"""Share of the way that the loss is smoothed over."""
+"""Width of the smoothing window, as a share of all steps."""
 WINDOW = 1 / 3
-"""Decades of the rate over which a fall is measured: over less it would be noise."""
+"""Decades of the rate over which a fall is measured: a shorter window would measure noise."""
 
 
 def range_run(search: Search, candidate: Candidate, steps: int = STEPS) -> Run:
     """Return the run of an optimizer's range test, over the rates that a search would try.
 
     Args:
-        search: what is trained; of each optimizer, the rate alone is searched.
+        search: a search of learning rates alone.
         candidate: the optimizer.
-        steps: how many there are at least; whole epochs are trained.
+        steps: how many to train at least; the last epoch is completed.
     """
     rates = candidate.space.get("lr")
     if not isinstance(rates, Range) or rates.low <= 0:
@@ -66,12 +67,12 @@ def range_run(search: Search, candidate: Candidate, steps: int = STEPS) -> Run:
 
 @dataclass(frozen=True)
 class RangeTest:
-    """What a range test came to.
+    """The result of a range test.
 
     Attributes:
         optimizer: its name.
-        rates: of each step.
-        losses: of each step, as they were.
+        rates: the learning rate at each step.
+        losses: the loss at each step, not smoothed.
     """
 
     optimizer: str
@@ -80,9 +81,9 @@ class RangeTest:
 
     @classmethod
     def of(cls, optimizer: str, rows: Sequence[Row]) -> RangeTest:
-        """Return what a run's metrics tell."""
-        readings = [row for row in rows if row["kind"] == "train" and "loss" in row["train"]]
-        finite = [row for row in readings if math.isfinite(row["train"]["loss"])]
+        """Return the result that is in the metrics of a run."""
+        steps = [row for row in rows if row["kind"] == "train" and "loss" in row["train"]]
+        finite = [row for row in steps if math.isfinite(row["train"]["loss"])]
         return cls(
             optimizer,
             tuple(row["lr"] for row in finite),
@@ -91,7 +92,7 @@ class RangeTest:
 
     @property
     def smoothed(self) -> np.ndarray:
-        """The losses as means over a window around each, which is cut at both ends."""
+        """The mean of the losses in a window around each step; it is cut off at both ends."""
         half = max(1, round(SMOOTHING * len(self.losses) / 2))
         sums = np.concatenate([[0.0], np.cumsum(self.losses)])
         steps = np.arange(len(self.losses))
@@ -101,25 +102,25 @@ class RangeTest:
 
     @property
     def steepest(self) -> float | None:
-        """The rate around which the loss falls the most within a third of a decade.
+        """The rate around which the loss falls most within ``WINDOW``; None if it never falls.
 
-        Of what it has reached before: to recover from a rise is no fall. None if it never falls.
+        Measured on the lowest loss so far, so that a recovery after a rise does not count.
         """
         if len(self.losses) < 3:
             return None
-        reached, logs = np.minimum.accumulate(self.smoothed), np.log10(self.rates)
-        after = np.interp(logs + WINDOW / 2, logs, reached)
-        falls = np.interp(logs - WINDOW / 2, logs, reached) - after
+        lowest, logs = np.minimum.accumulate(self.smoothed), np.log10(self.rates)
+        after = np.interp(logs + WINDOW / 2, logs, lowest)
+        falls = np.interp(logs - WINDOW / 2, logs, lowest) - after
         step = int(np.argmax(falls))
         return float(f"{self.rates[step]:.2g}") if falls[step] > 0 else None
 
     @property
     def lowest(self) -> float | None:
-        """The rate at which the loss is the lowest: too large to stay at."""
+        """The rate at which the loss is lowest: too large to train with; None without losses."""
         return float(f"{self.rates[int(np.argmin(self.smoothed))]:.2g}") if self.losses else None
 
 
 def range_tests(search: Search, runs: Sequence[Run]) -> list[RangeTest]:
-    """Return what the range tests came to, as far as they are."""
+    """Return the results of the range tests so far."""
     store = Store(search.store)
     return [RangeTest.of(run.optimizer.name, store.folder(run.key).rows()) for run in runs]

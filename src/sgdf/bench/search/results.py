@@ -1,4 +1,4 @@
-"""What a search came to: the record of every trial, the best settings as an experiment, a plot."""
+"""The results of a search: every trial, the best settings, and the record of both."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ OUTCOMES = ("finished", "pruned", "diverged", "failed")
 
 @dataclass(frozen=True)
 class TrialResult:
-    """A trial: its setting, and what that came to.
+    """A trial: its setting and its result.
 
     Attributes:
         number: of the trial, among those of its optimizer.
-        outcome: "finished", "pruned" (given up as worse than others), "diverged", "failed", or
-            how far it is.
+        outcome: "finished", "pruned" (stopped early as worse than others), "diverged" or "failed";
+            of a trial that has not ended, Optuna's state.
         options: the setting.
         value: the metric on validation data, the mean over the seeds; None unless finished.
-        loss: the loss there.
-        epochs: how many were trained, all seeds together.
+        loss: the loss on the same data.
+        epochs: how many were trained, over all seeds together.
         runs: the keys of its runs.
     """
 
@@ -45,35 +45,35 @@ class TrialResult:
     runs: list[str]
 
     @property
-    def is_over(self) -> bool:
-        """Whether it came to an end, good or bad."""
+    def has_ended(self) -> bool:
+        """Whether the trial is finished, pruned, diverged or failed."""
         return self.outcome in OUTCOMES
 
     @classmethod
     def of(cls, trial: FrozenTrial) -> TrialResult:
-        """Return what Optuna has of a trial."""
-        told = trial.user_attrs
+        """Return the result of a trial in Optuna's storage."""
+        attributes = trial.user_attrs
         return cls(
             number=trial.number,
-            outcome=told.get("outcome", trial.state.name.lower()),
-            options=told.get("options", {}),
+            outcome=attributes.get("outcome", trial.state.name.lower()),
+            options=attributes.get("options", {}),
             value=trial.value if trial.state is TrialState.COMPLETE else None,
-            loss=told.get("loss"),
-            epochs=told.get("epochs", 0),
-            runs=told.get("runs", []),
+            loss=attributes.get("loss"),
+            epochs=attributes.get("epochs", 0),
+            runs=attributes.get("runs", []),
         )
 
 
 @dataclass(frozen=True)
 class OptimizerResult:
-    """What the search came to for one optimizer.
+    """The results of a search for one optimizer.
 
     Attributes:
         candidate: the optimizer.
-        trials: those within its budget.
-        retried: how many of them were beyond it, in place of failed ones.
-        left: how many are not over.
-        at_work: how many of these somebody is at.
+        trials: those of its budget, and their retries.
+        retried: how many of them repeat a failed one, in addition to the budget.
+        left: how many have not ended.
+        at_work: how many of these a process is working on.
         metric: what the trials are judged by.
     """
 
@@ -97,84 +97,99 @@ class OptimizerResult:
 
     @property
     def at_edge(self) -> list[str]:
-        """The options whose best value is at the edge of what was tried."""
-        if self.best is None:
+        """The options whose best value is at the edge of the values that were tried."""
+        best = self.best
+        if best is None:
             return []
-        options = self.best.options
         return [
-            o
-            for o, tried in self.candidate.space.items()
-            if o in options and tried.at_edge(options[o])
+            option
+            for option, values in self.candidate.space.items()
+            if option in best.options and values.at_edge(best.options[option])
         ]
 
+    @property
+    def epochs(self) -> int:
+        """How many epochs were trained, over all trials."""
+        return sum(trial.epochs for trial in self.trials)
+
     def count(self, outcome: str) -> int:
-        """Return how many trials came to that."""
+        """Return how many trials have this outcome."""
         return sum(trial.outcome == outcome for trial in self.trials)
 
     @property
     def failed(self) -> int:
-        """How many trials failed and were not tried again."""
+        """How many trials failed and were not retried."""
         return self.count("failed") - self.retried
 
 
 class SearchResult:
-    """All that a search came to, as far as it is.
+    """The results of a search so far.
 
     Args:
-        search: which.
+        search: the search.
+
+    Attributes:
+        optimizers: the results for each optimizer, in the order of the search.
+        metric: what trials are judged by.
     """
 
     def __init__(self, search: Search) -> None:
         self.search, storage = search, open_storage(search.storage)
         self.metric = search.metric
-        self.found = []
+        self.optimizers: list[OptimizerResult] = []
         for candidate in search.candidates:
             trials = Trials(search, candidate, storage)
-            tried = [TrialResult.of(trial) for trial in trials.counted()]
-            self.found.append(
+            results = [TrialResult.of(trial) for trial in trials.within_budget()]
+            self.optimizers.append(
                 OptimizerResult(
-                    candidate, tried, trials.retried, trials.left, trials.at_work, self.metric
+                    candidate, results, trials.retried, trials.left, trials.at_work, self.metric
                 )
             )
 
     @property
+    def found(self) -> list[OptimizerResult]:
+        """The same as ``optimizers``."""
+        return self.optimizers
+
+    @property
     def runs(self) -> list[Run]:
-        """The runs of all trials that are over."""
+        """The runs of all trials that have ended."""
         return [
             run
-            for found in self.found
-            for trial in found.trials
-            if trial.is_over
-            for run in self.search.runs(found.candidate, trial.options)
+            for optimizer in self.optimizers
+            for trial in optimizer.trials
+            if trial.has_ended
+            for run in self.search.runs(optimizer.candidate, trial.options)
         ]
 
     @property
     def budget(self) -> int:
-        """How many trials there are to be, of all optimizers together."""
-        return sum(self.search.method.trials + found.retried for found in self.found)
+        """How many trials there will be at the end, over all optimizers."""
+        trials = self.search.method.trials
+        return sum(trials + optimizer.retried for optimizer in self.optimizers)
 
     @property
     def spent(self) -> int:
-        """How many of them are over."""
-        return sum(trial.is_over for found in self.found for trial in found.trials)
+        """How many of them have ended."""
+        return sum(trial.has_ended for optimizer in self.optimizers for trial in optimizer.trials)
 
     @property
     def at_work(self) -> int:
-        """How many trials somebody is at."""
-        return sum(found.at_work for found in self.found)
+        """How many trials a process is working on."""
+        return sum(optimizer.at_work for optimizer in self.optimizers)
 
     @property
     def left(self) -> int:
-        """How many trials are not over, and nobody is at them."""
-        return sum(found.left for found in self.found) - self.at_work
+        """How many trials have not ended while no process is working on them."""
+        return sum(optimizer.left for optimizer in self.optimizers) - self.at_work
 
     @property
     def complete(self) -> bool:
-        """Whether every optimizer has had all of its trials."""
-        return not any(found.left for found in self.found)
+        """Whether all trials of every optimizer have ended."""
+        return not any(optimizer.left for optimizer in self.optimizers)
 
     def record(self) -> Table:
-        """Return everything about the search, as JSON has it."""
+        """Return the content of search.json: the whole search, and all of its results."""
         return {
             "search": self.search.document(),
             "metric": self.metric.name,
@@ -182,18 +197,18 @@ class SearchResult:
             "over": self.complete,
             "environment": {**environment(), "commit": commit()},
             "optimizers": {
-                found.candidate.name: {
-                    "best": found.best and found.best.number,
-                    "at_edge": found.at_edge,
-                    "epochs": sum(trial.epochs for trial in found.trials),
-                    "trials": [_finite(asdict(trial)) for trial in found.trials],
+                optimizer.candidate.name: {
+                    "best": optimizer.best and optimizer.best.number,
+                    "at_edge": optimizer.at_edge,
+                    "epochs": optimizer.epochs,
+                    "trials": [_finite(asdict(trial)) for trial in optimizer.trials],
                 }
-                for found in self.found
+                for optimizer in self.optimizers
             },
         }
 
     def experiment(self) -> str:
-        """Return the best settings as an experiment."""
+        """Return a TOML file that compares the optimizers, each with its best setting."""
         search, method = self.search, self.search.method
         problem = {key: value for key, value in search.problem.items() if key != "about"}
         head = {
@@ -203,28 +218,29 @@ class SearchResult:
             "seed": list(search.seeds),
         }
         lines = [
-            f"# Chosen by {self.metric.name} on validation data: for every optimizer "
-            f"{method.trials} trials of",
-            f"# up to {search.example.train.length} ({method.sampler}) with seeds that are "
-            f"none of those below: {', '.join(map(str, method.seeds))}.",
+            f"# Chosen by {self.metric.name} on validation data: {method.trials} trials for every "
+            "optimizer,",
+            f"# each of up to {search.example.train.length} ({method.sampler}), with seeds other "
+            f"than those below: {', '.join(map(str, method.seeds))}.",
             "# search.json has the whole search.",
             "",
             *_toml(head),
         ]
-        for found in self.found:
-            if found.best is None:
-                lines += ["", f"# {found.candidate.name}: none of its trials came to an end."]
+        for optimizer in self.optimizers:
+            best = optimizer.best
+            if best is None:
+                lines += ["", f"# {optimizer.candidate.name}: none of its trials finished."]
                 continue
-            remark = f"# {self.metric.name} {found.best.value:.4g} on validation data"
-            if found.at_edge:
-                remark += f"; {', '.join(found.at_edge)} at the edge of what was tried"
-            table = found.candidate.optimizer(found.best.options)
+            remark = f"# {self.metric.name} {best.value:.4g} on validation data"
+            if optimizer.at_edge:
+                remark += f"; {', '.join(optimizer.at_edge)} at the edge of what was tried"
+            table = optimizer.candidate.optimizer(best.options)
             lines += ["", remark, "[[optimizer]]", *_toml(table, "optimizer.")]
         return "\n".join(lines) + "\n"
 
 
 def _toml(table: Table, within: str = "") -> list[str]:
-    """Return the lines of a table, a list on one of them and tables at the end."""
+    """Return the lines of a TOML table: each list on one line, inner tables at the end."""
     plain = {key: value for key, value in table.items() if not isinstance(value, dict)}
     lines = [
         f"{key} = {json.dumps(value)}"
@@ -238,8 +254,6 @@ def _toml(table: Table, within: str = "") -> list[str]:
 
 
 def _finite(trial: Table) -> Table:
-    """Return a trial as JSON has it, which knows no NaN."""
-    wrong = [
-        key for key in ("value", "loss") if trial[key] is not None and not math.isfinite(trial[key])
-    ]
-    return {**trial, **dict.fromkeys(wrong)}
+    """Return a trial for JSON, which has neither NaN nor infinity: they become null."""
+    numbers = {key: trial[key] for key in ("value", "loss") if trial[key] is not None}
+    return {**trial, **{key: None for key, number in numbers.items() if not math.isfinite(number)}}

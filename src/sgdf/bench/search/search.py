@@ -1,14 +1,12 @@
-"""What a search is: the problem, the optimizers, and what may be tried of each.
+"""A search: the problem, the optimizers, and the values that may be tried for each.
 
-A search is an experiment whose file says, for each optimizer, what may be tried. Optuna draws
-the settings; a trial is a setting, trained with each seed of the search as an ordinary run in the
-store, and judged by the mean over the seeds of the metric on validation data. Every optimizer has
-a study of its own, so that none is pruned for the success of another.
+Optuna draws the settings. A trial is one setting: it is trained with each seed of the search as an
+ordinary run in the store, and judged by the mean over the seeds of the metric on validation data.
+Every optimizer has its own study, so that the success of one does not prune the trials of another.
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -32,7 +30,7 @@ from .space import Space
 
 @dataclass(frozen=True)
 class Method:
-    """How a search goes about it, the same for every optimizer: ``[search]`` of its file."""
+    """How the settings are searched, the same for every optimizer: ``[search]`` of the file."""
 
     trials: int = whole(12)
     sampler: str = choice("tpe", ("tpe", "random", "grid"))
@@ -42,19 +40,30 @@ class Method:
 
 @dataclass(frozen=True)
 class Candidate:
-    """An optimizer in a search: what is set of it, and what is tried."""
+    """An optimizer in a search.
+
+    Attributes:
+        name: its name in the file.
+        table: the options that are set, as in an experiment.
+        space: the options that are searched, and the values to try.
+    """
 
     name: str
     table: Table
     space: Space
 
     def draw(self, trial: Trial) -> Table:
-        """Return the values of a trial, those that it has already as they are."""
-        return {option: tried.draw(trial, option) for option, tried in self.space.items()}
+        """Return the setting of a trial; options that were drawn before keep their values."""
+        return {option: values.draw(trial, option) for option, values in self.space.items()}
 
-    def optimizer(self, values: Table) -> Table:
-        """Return it with the values of a trial, as a spec has it."""
-        return {**self.table, **quoted(values)}
+    def optimizer(self, setting: Table) -> Table:
+        """Return ``[optimizer]`` of an experiment with this setting."""
+        return {**self.table, **quoted(setting)}
+
+    @property
+    def example(self) -> Table:
+        """One setting that could be drawn."""
+        return {option: values.examples[0] for option, values in self.space.items()}
 
 
 @dataclass(frozen=True)
@@ -62,14 +71,13 @@ class Search:
     """A search, as its file describes it.
 
     Attributes:
-        problem: what is trained, as a spec has it, without seeds and optimizers; with no list.
-        seeds: those of the comparison to come, which are none of the search's.
-        method: how it is searched.
+        problem: the experiment without seeds, optimizers and ``[search]``; it contains no lists.
+        seeds: those of the later comparison; the search itself uses others.
+        method: how the settings are searched.
         candidates: the optimizers.
         store: the folder that keeps the runs.
         storage: the URL of Optuna's storage.
         checkpoint_every: seconds between checkpoints.
-        limit: how many trials a process takes part in at the most.
     """
 
     problem: Table
@@ -79,34 +87,36 @@ class Search:
     store: Path
     storage: str
     checkpoint_every: float = 60.0
-    limit: float = math.inf
 
     @property
     def name(self) -> str:
         """The experiment's name."""
         return str(self.problem["name"])
 
-    def runs(self, candidate: Candidate, values: Table) -> tuple[Run, ...]:
-        """Return the runs of a setting."""
-        document = {
+    def experiment(self, candidate: Candidate, setting: Table) -> Table:
+        """Return the document of an experiment: one setting with every seed of the search."""
+        return {
             **self.problem,
             "seed": list(self.method.seeds),
-            "optimizer": candidate.optimizer(values),
+            "optimizer": candidate.optimizer(setting),
         }
-        return resolve_machine(read(document, build=False), threads=1, anywhere=True).runs
+
+    def runs(self, candidate: Candidate, setting: Table) -> tuple[Run, ...]:
+        """Return the runs of a setting, one for each seed of the search."""
+        # Nothing is built here: the file was checked by building when it was read.
+        document = read(self.experiment(candidate, setting), build=False)
+        return resolve_machine(document, threads=1, anywhere=True).runs
 
     @property
     def threads(self) -> int:
-        """How many threads a run wants."""
+        """How many threads a run uses."""
         return self.example.train.threads
 
     @cached_property
     def example(self) -> Run:
-        """One of its runs."""
+        """One run that the search could make."""
         candidate = self.candidates[0]
-        return self.runs(
-            candidate, {option: tried.examples[0] for option, tried in candidate.space.items()}
-        )[0]
+        return self.runs(candidate, candidate.example)[0]
 
     @cached_property
     def epochs(self) -> int:
@@ -114,21 +124,21 @@ class Search:
         run = self.example
         if not run.train.steps:
             return run.train.epochs
-        with isolated(run.seed, run.train.threads):
+        with isolated(run.seed, run.train.threads):  # only the data tell how many steps make one
             return Trainer(run, Ranks(alone=True)).epochs
 
     @cached_property
     def metric(self) -> Metric:
-        """What trials are judged by, on validation data."""
+        """The metric that trials are judged by, on validation data."""
         run = self.example
         task = find_task(run.task.name)
-        if task.metric is not None:  # declared: no data need be loaded
+        if task.metric is not None:  # declared by the class: no data are loaded
             return metric_of(task)
         with isolated(run.seed, run.train.threads):
             return metric_of(task(**run.task.options))
 
     def document(self) -> Table:
-        """Return the search as its file could have it, what is searched spelled out."""
+        """Return a file of this search, in which every space is written out."""
         method = self.method
         return {
             **self.problem,
@@ -142,7 +152,7 @@ class Search:
             "optimizer": [
                 {
                     **candidate.table,
-                    "search": {option: tried.table for option, tried in candidate.space.items()},
+                    "search": {option: values.table for option, values in candidate.space.items()},
                 }
                 for candidate in self.candidates
             ],

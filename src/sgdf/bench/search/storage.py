@@ -1,16 +1,14 @@
 """Where Optuna keeps the trials of a search: a journal beside the runs, or a database.
 
-The journal is one file to which lines are added under a record lock: the system drops it when
-its process ends, however it ends, and a file server keeps it for processes on other machines.
-A line that a dying process has cut short is taken away by the next one that writes.
+The journal is a file to which processes append lines under a record lock. The operating system
+releases the lock when its process ends, however it ends, and a file server keeps it for processes
+on other machines. If a process dies while it writes, the next writer removes the incomplete line.
 """
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
-import time
 from pathlib import Path
 from typing import Any, cast
 
@@ -22,9 +20,13 @@ from sqlalchemy.exc import SQLAlchemyError
 from ..errors import SpecError, StoreError, first_line
 from ..store import lock
 from ..store.files import store_errors
+from ..store.identity import digest
 
 JOURNAL, SQLITE = "journal:///", "sqlite:///"
 PAUSE_SECONDS = 0.01
+"""Between two attempts to lock the journal: every trial writes to it several times."""
+BLOCK_BYTES = 4096
+"""How much of the journal is read at a time to find the end of its last complete line."""
 
 
 def journal_url(path: Path) -> str:
@@ -33,9 +35,9 @@ def journal_url(path: Path) -> str:
 
 
 def absolute_url(url: str) -> str:
-    """Return the URL of a file with its whole path: processes elsewhere are to find it too.
+    """Return the URL of a file with its absolute path, so that it is valid in any directory.
 
-    As SQLAlchemy has it, what follows three slashes is a path from the working directory.
+    As in SQLAlchemy, a path after three slashes is relative to the working directory.
 
     >>> absolute_url("sqlite:////tmp/trials.db"), absolute_url("postgresql://host/trials")
     ('sqlite:////tmp/trials.db', 'postgresql://host/trials')
@@ -47,17 +49,17 @@ def absolute_url(url: str) -> str:
 
 
 def storage_mark(url: str) -> bytes:
-    """Return what a storage is known by, without its password."""
-    return hashlib.sha256(url.encode()).hexdigest()[:16].encode()
+    """Return a digest that identifies a storage: its URL may hold a password."""
+    return digest(url.encode()).encode()
 
 
 def open_storage(url: str) -> BaseStorage:
-    """Open the storage at a URL: ``journal:///path``, or a database as SQLAlchemy has it.
+    """Open the storage at a URL: ``journal:///path``, or a database as in SQLAlchemy.
 
-    What goes wrong with it later is a ``StoreError``, as with every file of a store.
+    Later I/O errors of the storage are raised as ``StoreError``, like those of a store's files.
 
     Raises:
-        SpecError: if it is no URL of a storage, or there is no such server.
+        SpecError: if the URL names no storage, or its server does not answer.
     """
     if url.startswith(JOURNAL):
         path = Path(url.removeprefix(JOURNAL))
@@ -68,7 +70,7 @@ def open_storage(url: str) -> BaseStorage:
         return cast("BaseStorage", _Guarded(JournalStorage(backend)))
     try:
         return cast("BaseStorage", _Guarded(get_storage(url)))
-    except Exception as error:  # SQLAlchemy's, its drivers', or that a driver is not installed
+    except Exception as error:  # of SQLAlchemy or a database driver, or a driver is not installed
         line = str(error).partition("\n")[0]
         raise SpecError(
             f"--storage: cannot be opened: {line}; allowed: {JOURNAL}PATH, {SQLITE}PATH, or the "
@@ -77,19 +79,19 @@ def open_storage(url: str) -> BaseStorage:
 
 
 class _Guarded:
-    """A storage of Optuna's that is no more sure than a disk, and says so in the same way."""
+    """Wraps an Optuna storage so that its I/O errors are raised as ``StoreError``."""
 
     def __init__(self, storage: BaseStorage) -> None:
         self._storage = storage
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(self._storage, name)
-        if not callable(found):
-            return found
+        attribute = getattr(self._storage, name)
+        if not callable(attribute):
+            return attribute
 
         def call(*arguments: Any, **options: Any) -> Any:
             try:
-                return found(*arguments, **options)
+                return attribute(*arguments, **options)
             except (OSError, StorageInternalError, SQLAlchemyError) as error:
                 raise StoreError(f"the storage of the trials: {first_line(error)}") from error
 
@@ -97,36 +99,37 @@ class _Guarded:
 
 
 class RecordLock(JournalFileOpenLock):
-    """Keeps others from a journal, for as long as this process lives at the most."""
+    """The lock under which one process at a time writes to a journal.
+
+    Optuna's own locks outlive a process that is killed; this one does not.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.holding = contextlib.ExitStack()
 
     def acquire(self) -> bool:
-        """Wait for the lock, and mend the journal."""
-        while not self.holding.enter_context(
-            lock.hold(self.path.with_name(self.path.name + ".lock"))
-        ):
-            self.holding.close()
-            time.sleep(PAUSE_SECONDS)
-        self._mend()
+        """Wait for the lock, then remove an incomplete last line from the journal."""
+        path = self.path.with_name(self.path.name + ".lock")
+        with contextlib.ExitStack() as holding:
+            holding.enter_context(lock.wait_for(path, PAUSE_SECONDS))
+            self._remove_incomplete_line()
+            self.holding = holding.pop_all()  # held from here on, unless the line above raised
         return True
 
     def release(self) -> None:
-        """Let others write."""
+        """Let other processes write."""
         self.holding.close()
 
-    def _mend(self) -> None:
-        """Take away a last line that has no end."""
+    def _remove_incomplete_line(self) -> None:
         with store_errors(self.path), self.path.open("rb+") as journal:
-            end = whole = journal.seek(0, os.SEEK_END)
-            while whole:
-                start = max(0, whole - 4096)
+            size = complete = journal.seek(0, os.SEEK_END)
+            while complete:
+                start = max(0, complete - BLOCK_BYTES)
                 journal.seek(start)
-                found = journal.read(whole - start).rfind(b"\n")
-                whole = start + found + 1 if found >= 0 else start
-                if found >= 0:
+                newline = journal.read(complete - start).rfind(b"\n")
+                complete = start + newline + 1
+                if newline >= 0:
                     break
-            if whole != end:
-                journal.truncate(whole)
+            if complete != size:
+                journal.truncate(complete)

@@ -18,17 +18,22 @@ from ..spec.run import Run
 from ..store.records import Result, Row
 from ..store.run_folder import RunFolder, State, Store
 from ..training.ranks import Ranks
-from .trials import PAUSE_SECONDS, Trials
+from .trials import Trials
+
+PAUSE_SECONDS = 0.05
+"""Between two looks at a run that another process trains."""
 
 
 class TrialRun:
-    """One trial from where it was left to its end.
+    """The work on one trial: a run for each seed of the search, one after the other.
+
+    Only the run of the first seed can be pruned: the pruner compares trials at equal epochs.
 
     Args:
-        trials: those that it is one of.
-        trial: which.
-        display: is told of its runs.
-        stop: asks for an end.
+        trials: all trials of the optimizer.
+        trial: the trial to do; its lock is held.
+        display: receives the events of its runs.
+        stop: asks the trial to save and stop.
         ranks: this process alone.
     """
 
@@ -44,18 +49,18 @@ class TrialRun:
         self.pruned_at: int | None = None
         self.last_line = ""
 
-    def go(self) -> bool:
-        """Do its runs and tell Optuna; return whether it came to an end."""
+    def work(self) -> bool:
+        """Do the runs and record the result; return False if the trial was stopped before."""
         self.trial.set_user_attr("options", self.options)
         self.trial.set_user_attr("runs", [run.key for run in self.runs])
         results: list[Result] = []
         for run in self.runs:
-            state = self._do(run)
+            state = self._train(run)
             folder = Store(self.search.store).folder(run.key)
             if state is State.FINISHED:
                 results.append(_result(folder))
                 continue
-            epochs = sum(result["epoch"] for result in results) + self._epochs(folder.rows())
+            epochs = sum(result["epoch"] for result in results) + _epochs(folder.rows())
             if self.pruned_at is not None:
                 self._end("pruned", epochs, state=TrialState.PRUNED)
             elif state is State.DIVERGED:
@@ -65,20 +70,17 @@ class TrialRun:
             else:
                 return False
             return True
-        chosen = [result["selected"]["validation"] for result in results]
-        metric, epochs = results[0]["metric"], sum(result["epoch"] for result in results)
-        if all("loss" in figures for figures in chosen):
-            loss = statistics.fmean(figures["loss"] for figures in chosen)
-            self.trial.set_user_attr("loss", loss)
-        value = statistics.fmean(figures[metric] for figures in chosen)
-        if math.isfinite(value):
-            self._end("finished", epochs, value)
-        else:
-            self._end("diverged", epochs, state=TrialState.PRUNED)
+        self._end_with(results)
         return True
 
-    def _do(self, run: Run) -> State:
-        """Do a run, or wait for who is at it."""
+    @property
+    def name(self) -> str:
+        """Its name for people."""
+        setting = setting_text(self.options)
+        return f"{self.trials.candidate.name} trial {self.trial.number}, {setting}"
+
+    def _train(self, run: Run) -> State:
+        """Train a run, or wait for the process that does; return the run's state."""
         plan = Plan((run,), self.search.store, self.search.checkpoint_every)
         plan.prepare()
         folder = Store(self.search.store).folder(run.key)
@@ -88,7 +90,7 @@ class TrialRun:
                 run,
                 self.search.store,
                 self.search.checkpoint_every,
-                self._tell,
+                self._show,
                 self.stop,
                 self.ranks,
                 watch,
@@ -100,7 +102,7 @@ class TrialRun:
         return folder.progress()
 
     def _watch(self, rows: list[Row]) -> bool:
-        """Report each epoch's metric, and say whether the trial is to be given up."""
+        """Report each epoch's metric to Optuna; return whether the trial is to be pruned."""
         metric = self.search.metric.name
         for row in rows:
             if "validation" in row and row["epoch"] not in self.reported:
@@ -110,8 +112,8 @@ class TrialRun:
             self.pruned_at = rows[-1]["epoch"]
         return self.pruned_at is not None
 
-    def _tell(self, run: str, event: Event) -> None:
-        """Pass on what happens; how runs end is told of the trial as a whole."""
+    def _show(self, run: str, event: Event) -> None:
+        """Show an event of a run; the end of a run is shown only if the trial was stopped there."""
         if event["event"] == "begin":
             (seed,) = (one.seed for one in self.runs if one.key == run)
             event = {**event, "name": f"{self.name}, seed {seed}"}
@@ -121,11 +123,18 @@ class TrialRun:
             event = {**event, "quiet": not stopped}
         self.display(run, event)
 
-    @property
-    def name(self) -> str:
-        """What it is called."""
-        setting = setting_text(self.options)
-        return f"{self.trials.candidate.name} trial {self.trial.number}, {setting}"
+    def _end_with(self, results: list[Result]) -> None:
+        """End the trial with the mean over its finished runs."""
+        chosen = [result["selected"]["validation"] for result in results]
+        metric, epochs = results[0]["metric"], sum(result["epoch"] for result in results)
+        if all("loss" in figures for figures in chosen):
+            loss = statistics.fmean(figures["loss"] for figures in chosen)
+            self.trial.set_user_attr("loss", loss)
+        value = statistics.fmean(figures[metric] for figures in chosen)
+        if math.isfinite(value):
+            self._end("finished", epochs, value)
+        else:
+            self._end("diverged", epochs, state=TrialState.PRUNED)
 
     def _end(
         self,
@@ -136,17 +145,18 @@ class TrialRun:
     ) -> None:
         self.trial.set_user_attr("outcome", outcome)
         self.trial.set_user_attr("epochs", epochs)
-        self.trials.tell(self.trial, value, state)
+        self.trials.end(self.trial, value, state)
         lines = {
             "finished": f"validation {self.search.metric.name} {value or 0.0:.4g}",
-            "pruned": f"given up after {self.pruned_at} epochs, worse than others were then",
+            "pruned": f"pruned after {self.pruned_at} epochs, worse than the median of the others",
             "failed": f"failed: {self.last_line}",
         }
         line = lines.get(outcome, self.last_line)
         self.display(self.runs[0].key, {"event": "over", "name": self.name, "line": line})
 
-    def _epochs(self, rows: list[Row]) -> int:
-        return max((row["epoch"] for row in rows), default=0)
+
+def _epochs(rows: list[Row]) -> int:
+    return max((row["epoch"] for row in rows), default=0)
 
 
 def _result(folder: RunFolder) -> Result:

@@ -1,11 +1,13 @@
-"""The trials of a search: who is at which, what they draw, and how each comes to its end."""
+"""The trials of one optimizer, and how they are dealt out to processes.
+
+A process that takes a trial holds the trial's lock file. The lock is released when the process
+ends, however it ends; the next process that asks for a trial then resumes that one first.
+"""
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
-import time
 import uuid
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -19,20 +21,20 @@ from optuna.trial import FrozenTrial, Trial, TrialState
 from ..jobs.job import MAX_DEATHS, TO_DO
 from ..store import files, lock
 from ..store.files import store_errors
+from ..store.identity import digest
 from ..store.run_folder import Store
 from .search import Candidate, Search
 from .space import Choices, latin_hypercube
 
-PAUSE_SECONDS = 0.05
 STARTUP = 5
 """Trials placed by Latin hypercube before TPE starts; pruning waits for as many finished ones."""
 
 
 class Trials:
-    """The trials of one optimizer: a study of Optuna's, and who is at which of them.
+    """The trials of one optimizer: an Optuna study, and a lock file for each trial.
 
     Args:
-        search: what they belong to.
+        search: the search that they belong to.
         candidate: the optimizer.
         storage: where Optuna keeps them.
     """
@@ -40,14 +42,14 @@ class Trials:
     def __init__(self, search: Search, candidate: Candidate, storage: BaseStorage) -> None:
         self.search, self.candidate, method = search, candidate, search.method
         problem = {key: value for key, value in search.problem.items() if key != "about"}
-        what = [problem, method.sampler, method.prune, method.seeds, candidate.table]
-        what += [{option: tried.table for option, tried in candidate.space.items()}]
-        digest = hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:12]
-        self.name = f"{search.name}/{candidate.name}/{digest}"
-        self.locks = search.store / "search" / digest
+        identity = [problem, method.sampler, method.prune, method.seeds, candidate.table]
+        identity += [{option: values.table for option, values in candidate.space.items()}]
+        key = digest(json.dumps(identity, sort_keys=True).encode())[:12]
+        self.name = f"{search.name}/{candidate.name}/{key}"
+        self.locks = search.store / "search" / key
         self.study = optuna.create_study(
             storage=storage,
-            # Of the same search in another store, the locks are unknown here.
+            # The store's id is part of the name: the locks of another store are invisible to us.
             study_name=f"{self.name}/{_store_id(search.store)}",
             direction="maximize" if search.metric.is_maximized else "minimize",
             pruner=_pruner(search),
@@ -55,41 +57,44 @@ class Trials:
         )
 
     def all(self) -> Sequence[FrozenTrial]:
-        """Return all trials that there are."""
+        """Return every trial of the study."""
         return self.study.get_trials(deepcopy=False)
 
-    def counted(self) -> list[FrozenTrial]:
-        """Return those within the budget, which may once have been larger, and their retries."""
+    def within_budget(self) -> list[FrozenTrial]:
+        """Return the trials of the budget and their retries.
+
+        There are more if an earlier command had a larger budget.
+        """
         trials = self.all()
-        own = [trial for trial in trials if "retries" not in trial.user_attrs]
-        counted = own[: self.search.method.trials]
-        for trial in trials:  # one may retry another that does
+        first_tries = [trial for trial in trials if "retries" not in trial.user_attrs]
+        counted = first_tries[: self.search.method.trials]
+        for trial in trials:  # in order, so that a retry of a retry is found too
             if trial.user_attrs.get("retries") in [other.number for other in counted]:
                 counted.append(trial)
         return counted
 
     @property
     def left(self) -> int:
-        """How many trials of the budget are not over."""
-        over = sum(trial.state.is_finished() for trial in self.counted())
-        return self.search.method.trials + self.retried - over
+        """How many trials of the budget have not ended."""
+        ended = sum(trial.state.is_finished() for trial in self.within_budget())
+        return self.search.method.trials + self.retried - ended
 
     @property
     def at_work(self) -> int:
-        """How many of these somebody is at."""
-        running = [trial for trial in self.counted() if trial.state is TrialState.RUNNING]
-        return sum(lock.owner(self._lock(trial.number)) is not None for trial in running)
+        """How many of these a process is working on."""
+        running = [trial for trial in self.within_budget() if trial.state is TrialState.RUNNING]
+        return sum(lock.owner(self._lock_path(trial.number)) is not None for trial in running)
 
     @property
     def retried(self) -> int:
-        """How many failed trials have another in their place, beyond the budget."""
-        return sum("retries" in trial.user_attrs for trial in self.counted())
+        """How many trials repeat a failed one, in addition to the budget."""
+        return sum("retries" in trial.user_attrs for trial in self.within_budget())
 
     def retry(self) -> None:
-        """Let the failed trials be tried again, each in a trial of its own."""
+        """Add a new trial with the same setting for each failed one."""
         store = Store(self.search.store)
-        with self._alone():
-            trials = self.counted()
+        with self._dealing():
+            trials = self.within_budget()
             retried = {trial.user_attrs.get("retries") for trial in trials}
             for trial in trials:
                 if trial.state is TrialState.FAIL and trial.number not in retried:
@@ -99,48 +104,62 @@ class Trials:
 
     @contextlib.contextmanager
     def next(self) -> Iterator[Trial | None]:
-        """Yield a trial that nobody is at, new or left by a process that died; None if none is."""
-        with contextlib.ExitStack() as claim:
-            with self._alone():
-                trial = self._take(claim)
+        """Hold the lock of the next trial meanwhile, and yield the trial.
+
+        That is one whose process died, or else a new one; None if the budget is used up or other
+        processes work on the rest.
+        """
+        with contextlib.ExitStack() as locks:
+            with self._dealing():
+                trials = self.within_budget()
+                trial = self._interrupted(trials, locks) or self._new(trials, locks)
+                if trial is not None:
+                    self._draw(trial)
             yield trial
 
-    def tell(
+    def end(
         self, trial: Trial, value: float | None = None, state: TrialState | None = None
     ) -> None:
-        """End a trial."""
-        self.study.sampler = RandomSampler()  # a grid's would stop a loop that there is not
+        """Record the end of a trial in the study."""
+        # Study.tell() calls the sampler's after_trial(). That of GridSampler calls Study.stop()
+        # after the last point, which raises an error outside of Study.optimize(), where we are;
+        # that of RandomSampler does nothing.
+        self.study.sampler = RandomSampler()
         self.study.tell(trial, value, state)
 
-    def _take(self, claim: contextlib.ExitStack) -> Trial | None:
-        trials = self.counted()
+    def _interrupted(
+        self, trials: Sequence[FrozenTrial], locks: contextlib.ExitStack
+    ) -> Trial | None:
+        """Return a trial whose process died, with its lock held; None if there is none."""
         for left in trials:
-            if left.state is TrialState.RUNNING and self._take_up(left.number, claim):
+            if left.state is TrialState.RUNNING and self._lock_running(left.number, locks):
                 self.study.sampler = self._sampler(left.number)
-                # Optuna has no public way to go on with a trial.
-                trial = Trial(self.study, left._trial_id)
+                trial = Trial(self.study, left._trial_id)  # Optuna has no public way to resume one
                 self._count_death(trial, left)
-                break
-        else:
-            waiting = any(trial.state is TrialState.WAITING for trial in trials)
-            if len(trials) >= self.search.method.trials + self.retried and not waiting:
-                return None
-            if self.search.method.sampler == "tpe" and len(trials) < STARTUP and not waiting:
-                points = latin_hypercube(self.candidate.space, STARTUP, _seed(self.name))
-                self.study.enqueue_trial(points[len(trials)])
-            self.study.sampler = self._sampler(len(self.all()))
-            trial = self.study.ask()
-            self._claim(trial.number, claim)
-        for (
-            option,
-            tried,
-        ) in self.candidate.space.items():  # while no other process can draw the same
-            self.study.sampler = self._sampler(trial.number, option)
-            tried.draw(trial, option)
+                return trial
+        return None
+
+    def _new(self, trials: Sequence[FrozenTrial], locks: contextlib.ExitStack) -> Trial | None:
+        """Return a new trial, with its lock held; None if the budget is used up."""
+        waiting = any(trial.state is TrialState.WAITING for trial in trials)
+        if len(trials) >= self.search.method.trials + self.retried and not waiting:
+            return None
+        if self.search.method.sampler == "tpe" and len(trials) < STARTUP and not waiting:
+            points = latin_hypercube(self.candidate.space, STARTUP, _seed(self.name))
+            self.study.enqueue_trial(points[len(trials)])
+        self.study.sampler = self._sampler(len(self.all()))
+        trial = self.study.ask()
+        self._lock(trial.number, locks)
         return trial
 
+    def _draw(self, trial: Trial) -> None:
+        """Draw all options now, while no other process can draw the same values."""
+        for option, values in self.candidate.space.items():
+            self.study.sampler = self._sampler(trial.number, option)
+            values.draw(trial, option)
+
     def _count_death(self, trial: Trial, left: FrozenTrial) -> None:
-        """Let a trial fail whose processes keep dying before they have saved anything."""
+        """Mark the runs of a trial as failed if its processes keep dying before they can save."""
         folders = [Store(self.search.store).folder(key) for key in left.user_attrs.get("runs", [])]
         saved = sum(folder.saved() for folder in folders)
         before = left.user_attrs.get("deaths", {"count": 0, "saved": saved})
@@ -151,37 +170,39 @@ class Trials:
                 if ours and folder.progress() in TO_DO:
                     folder.fail(f"its process died, {count} times in a row before it could save")
 
-    def _take_up(self, number: int, claim: contextlib.ExitStack) -> bool:
-        """Claim a trial whose process died, and has not just come to its end."""
-        with contextlib.ExitStack() as own:
-            if self._claim(number, own) and self.all()[number].state is TrialState.RUNNING:
-                claim.enter_context(own.pop_all())
+    def _lock_running(self, number: int, locks: contextlib.ExitStack) -> bool:
+        """Lock a trial if no process works on it; return whether it is locked and has not ended."""
+        with contextlib.ExitStack() as held:
+            # The trial may have ended after its state was read and before its lock was released.
+            if self._lock(number, held) and self.all()[number].state is TrialState.RUNNING:
+                locks.enter_context(held.pop_all())
                 return True
         return False
 
-    def _claim(self, number: int, claim: contextlib.ExitStack) -> bool:
-        return claim.enter_context(lock.hold(self._lock(number)))
+    def _lock(self, number: int, locks: contextlib.ExitStack) -> bool:
+        return locks.enter_context(lock.hold(self._lock_path(number)))
 
-    def _lock(self, number: int) -> Path:
+    def _lock_path(self, number: int) -> Path:
         return self.locks / f"trial-{number}.lock"
 
     @contextlib.contextmanager
-    def _alone(self) -> Iterator[None]:
-        """Let no other process deal out trials meanwhile."""
+    def _dealing(self) -> Iterator[None]:
+        """Keep other processes from taking or adding trials meanwhile."""
         with store_errors(self.locks):
             self.locks.mkdir(parents=True, exist_ok=True)
-        while True:
-            with lock.hold(self.locks / "lock") as ours:
-                if ours:
-                    yield
-                    return
-            time.sleep(PAUSE_SECONDS)
+        with lock.wait_for(self.locks / "lock"):
+            yield
 
     def _sampler(self, number: int, option: str = "") -> BaseSampler:
-        """Return what draws an option of a trial: anew for each, so that who does is the same."""
+        """Return the sampler for one option of one trial.
+
+        Each has its own seed, so that every process draws the same values for it.
+        """
         if self.search.method.sampler == "grid":
             choices = {
-                o: t.names for o, t in self.candidate.space.items() if isinstance(t, Choices)
+                option: values.names
+                for option, values in self.candidate.space.items()
+                if isinstance(values, Choices)
             }
             return GridSampler(choices, seed=0)
         seed = _seed(f"{self.name} {number} {option}")
@@ -191,27 +212,26 @@ class Trials:
 
 
 def _store_id(store: Path) -> str:
-    """Return what tells a store from all others, written down where it was searched first."""
+    """Return the id of a store, which is drawn and written when it is first searched."""
     path = store / "search" / "id"
     with store_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-    while not files.read(path):
-        with lock.hold(path.with_name("id.lock")) as ours:
-            if ours and not files.read(path):
+    if not files.read(path):
+        with lock.wait_for(path.with_name("id.lock")):
+            if not files.read(path):  # another process may have written it meanwhile
                 files.write(path, uuid.uuid4().hex[:8].encode())
     return files.read(path).decode()
 
 
 def _pruner(search: Search) -> BasePruner:
-    """Return what gives up a trial whose best so far is worse than the median of finished ones.
+    """Return the pruner: a trial is pruned if its best value is worse than the others' median.
 
-    The first quarter of the epochs says too little.
+    It is not asked during the first quarter of the epochs, whose values say too little.
     """
     if search.method.sampler == "grid" or not search.method.prune:
         return NopPruner()
-    epochs = search.epochs
-    return MedianPruner(n_startup_trials=STARTUP, n_warmup_steps=epochs // 4)
+    return MedianPruner(n_startup_trials=STARTUP, n_warmup_steps=search.epochs // 4)
 
 
 def _seed(text: str) -> int:
-    return int(hashlib.sha256(text.encode()).hexdigest()[:8], 16)
+    return int(digest(text.encode())[:8], 16)
