@@ -151,7 +151,7 @@ def test_a_task_that_kills_its_process_is_given_up_and_the_others_are_done(tmp_p
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_folder_that_cannot_be_used_does_not_stop_the_others(workers, tmp_path):
     plan, diary = plan_of(experiment(tmp_path), tmp_path / "store"), Diary()
-    spoilt = Store(plan.store).folder(plan.runs[0])
+    spoilt = Store(plan.store).folder(plan.runs[0].key)
     (spoilt.path / "lock").unlink()
     (spoilt.path / "lock").mkdir()
     if workers == 1:
@@ -223,9 +223,9 @@ def test_a_run_that_gets_on_is_not_given_up_however_often_its_worker_dies(tmp_pa
     plan = plan_of(experiment(tmp_path), tmp_path / "store")
     key, workers = plan.runs[0].key, Workers(plan, 1, Diary())
     workers.deaths[key] = 4
-    workers._hear(Worker(process=None), {"run": key, "event": "progress", "step": 3})
+    workers.receive(Worker(process=None), key, {"event": "progress", "step": 3})
     assert workers.deaths[key] == 4
-    workers._hear(Worker(process=None), {"run": key, "event": "saved", "step": 3})
+    workers.receive(Worker(process=None), key, {"event": "saved", "step": 3})
     assert workers.deaths[key] == 0
 
 
@@ -237,7 +237,7 @@ def test_being_asked_to_stop_saves_and_the_rest_follows(tmp_path):
         stop = threading.Event()
 
         def ask(run, event, stop=stop):
-            if event["event"] == "progress" and event["row"].get("kind") == "epoch":
+            if event["event"] == "progress" and (event["row"] or {}).get("kind") == "epoch":
                 stop.set()
 
         parts.work(Diary(ask), stop)

@@ -121,7 +121,7 @@ def test_events_that_cannot_be_written_are_done_without(store, run):
     folder, state, _ = do(run, store)
     assert state is State.FINISHED
     (notice,) = folder.notices
-    assert "it goes on without TensorBoard's events" in notice
+    assert "the run continues without TensorBoard's events" in notice
 
 
 def test_sources_that_changed_are_noticed(store, run, monkeypatch):
@@ -135,8 +135,8 @@ def test_going_on_with_another_source_is_noticed(store, run, monkeypatch):
     monkeypatch.setattr("sgdf.bench.jobs.provenance.source_digest", lambda target: "another")
     folder, _, _ = do(run, store)
     assert folder.notices == [
-        "it goes on with another task source than before",
-        "it goes on with another optimizer source than before",
+        "it resumes with another task source than before",
+        "it resumes with another optimizer source than before",
     ]
 
 

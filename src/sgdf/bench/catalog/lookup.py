@@ -34,7 +34,7 @@ def check_name(name: str, bundled: Mapping[str, str], kind: str) -> str:
 
 
 def find(name: str, bundled: Mapping[str, str], kind: str) -> Callable[..., Any]:
-    """Return what ``name`` stands for: a bundled name, or ``package.module:attribute``.
+    """Return the object that a bundled name or ``package.module:attribute`` stands for.
 
     Raises:
         SpecError: if there is no such object.
@@ -81,7 +81,8 @@ def options_of(
     known = {p.name: p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
     takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters)
     if takes_any and inspect.isclass(target):
-        # What a constructor takes under any name it hands on; what nobody knows would be lost.
+        # **kwargs is usually passed to the base class, so the names of its arguments are accepted
+        # too; any other name would be ignored in silence.
         for base in target.__mro__[1:]:
             constructor = vars(base).get("__init__", object.__init__)
             inherited = list(inspect.signature(constructor).parameters.values())[skip + 1 :]
@@ -147,6 +148,6 @@ _PLAIN: dict[type, tuple[tuple[type, ...], str]] = {
 
 
 def importable_from(folder: Path) -> None:
-    """Let modules beside a user's spec be imported, after everything that is installed."""
+    """Make the modules in a user's folder importable, after everything that is installed."""
     if str(folder) not in sys.path:
         sys.path.append(str(folder))

@@ -40,7 +40,7 @@ class MeasuresCurvature(Protocol):
 
 @dataclass(frozen=True)
 class Entry:
-    """What a name stands for: a class or function, and the options that make it what it is."""
+    """A bundled name: the class or function behind it, and the options that go with the name."""
 
     path: str
     about: str
@@ -94,7 +94,7 @@ def find_optimizer(name: str) -> Callable[..., Any]:
 
 
 def optimizer_preset(name: str) -> Mapping[str, Any]:
-    """Return the options that make a bundled optimizer what its name says."""
+    """Return the options that go with the name of a bundled optimizer."""
     return OPTIMIZERS[name].options if name in OPTIMIZERS else {}
 
 

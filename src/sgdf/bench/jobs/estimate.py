@@ -1,4 +1,4 @@
-"""How long runs will take: by runs like them that are over, or by trying a second of one."""
+"""Estimate how long runs will take: from finished runs like them, or by training for a second."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ SAMPLE_SECONDS = 1.0
 def estimate(runs: list[Run], store: Store) -> dict[str, float | str]:
     """Return the seconds of training that each of the runs has left, by key.
 
-    Runs that differ in seed, optimizer or schedule alone are taken to be as long as each
-    other. Where a run fails on trial, the reason stands in place of the time.
+    Runs that differ only in seed, optimizer or schedule are assumed to take the same time. Where a
+    run fails within that second, the reason takes the place of the time.
     """
     known: dict[str, list[float]] = {}
     for folder in store.folders():
@@ -34,7 +34,7 @@ def estimate(runs: list[Run], store: Store) -> dict[str, float | str]:
         try:
             times = known.get(kind) or known.setdefault(kind, [_time_run(run)])
         except StoreError:
-            raise  # the data are not there, and that holds for the others too
+            raise  # missing data concern the other runs too
         except Exception as error:
             left[run.key] = first_line(error)
             continue
@@ -56,13 +56,13 @@ def _kind(table: RunTable) -> str:
 
 
 def _time_run(run: Run) -> float:
-    """Train for a moment, and return how long the whole run would take."""
+    """Train for a second, and return how long the whole run would take."""
     with isolated(run.seed, run.train.threads):
         trainer = Trainer(run, Ranks(alone=True))
         begun = time.monotonic()
 
         def pause(trainer: Trainer) -> None:
-            if trainer.step == 1:  # the first one is slower than the rest
+            if trainer.step == 1:  # the first step is slower than the others
                 trainer.seconds.update({"step": 0.0, "data": 0.0})
             elif time.monotonic() - begun > SAMPLE_SECONDS:
                 raise Stopped

@@ -18,11 +18,11 @@ from .signals import Stop
 
 TO_DO = (State.WAITING, State.PAUSED, State.DAMAGED)
 MAX_DEATHS = 5
-"""How often in a row a worker may die on a run, without a checkpoint between, until it failed."""
+"""A run has failed after this many worker deaths in a row without a new checkpoint."""
 
 
 class Job(Protocol):
-    """Work on a store that any number of processes can share, on as many machines."""
+    """Work on a store that any number of processes, on any number of machines, can share."""
 
     @property
     def store(self) -> Path:
@@ -30,41 +30,41 @@ class Job(Protocol):
 
     @property
     def threads(self) -> int:
-        """How many threads the most demanding run wants."""
+        """The largest number of threads that one of the runs needs."""
 
     @property
     def gpus(self) -> int:
-        """How many GPUs of CUDA's the most demanding run wants."""
+        """The largest number of CUDA GPUs that one of the runs needs."""
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """The runs that it will do, as far as that is known before."""
+        """The keys of its runs, as far as they are known in advance."""
 
     def parts(self) -> Sequence[Job]:
-        """Return the pieces that can be done without each other, in order."""
+        """Return the pieces that can be done independently, in order."""
 
     def as_json(self) -> str:
-        """Return it as a line that ``read_job`` makes the same job of."""
+        """Return the job as a line that ``read_job`` can read."""
 
     def work(self, display: Display, stop: Stop) -> None:
-        """Do what is to be done and nobody else is at, until nothing is left or ``stop`` is set."""
+        """Do the work that no other process has claimed, until none is left or ``stop`` is set."""
 
 
 def job_line(reader: str, content: Table) -> str:
-    """Return a job as a line, with where this process finds modules and data.
+    """Return a job as a line, with the places where this process finds modules and data.
 
     Args:
-        reader: the function that makes the job of the content again, as ``module:function``.
-        content: what the function takes: plain JSON.
+        reader: the function that makes the job from the content, as ``module:function``.
+        content: the function's argument, as plain JSON.
     """
     data = str(data_folder()) if DATA_VARIABLE in os.environ else None
     return json.dumps({"reader": reader, **content, "path": sys.path, "data": data})
 
 
 def read_job(line: str) -> Job:
-    """Return the job that such a line holds, and find modules and data where its writer does.
+    """Return the job of a line, and make its writer's modules and data available.
 
-    What is installed or set here comes first: the writer may sit at another machine.
+    What is installed or set on this machine comes first: the writer may be another machine.
     """
     content: Table = json.loads(line)
     sys.path += [place for place in content["path"] if place not in sys.path]

@@ -1,4 +1,4 @@
-"""The job of an experiment: its runs, one after the other."""
+"""The job of an experiment: its runs, one after another."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from .signals import Stop
 
 @dataclass(frozen=True)
 class Plan:
-    """What to do and where.
+    """The runs to do, and the store that keeps them.
 
     Attributes:
         runs: in the order in which they are begun.
         store: the folder that keeps them.
         checkpoint_every: seconds between checkpoints.
-        probes: what looks at the gradients of each run.
+        probes: probes that look at the gradients of each run.
     """
 
     runs: tuple[Run, ...]
@@ -40,13 +40,13 @@ class Plan:
     probes: tuple[ProbeSpec, ...] = ()
 
     def prepare(self, retry: bool = False) -> None:
-        """Make every run's folder and see to its data; with ``retry``, let failed ones try again.
+        """Prepare the folder and the data of every run; with ``retry``, clear failures.
 
-        A folder that cannot be used is told of when its turn comes.
+        A folder that cannot be used is reported when its run is due.
 
         Raises:
-            SpecError: if an option of a task cannot be.
-            StoreError: if data are not to be had.
+            SpecError: if an option of a task is invalid.
+            StoreError: if data are missing and cannot be downloaded.
         """
         wanted = (*TO_DO, State.FAILED) if retry else TO_DO
         prepare_data(
@@ -63,17 +63,17 @@ class Plan:
 
     @property
     def threads(self) -> int:
-        """How many threads the most demanding run wants."""
+        """The largest number of threads that one of the runs needs."""
         return max(run.train.threads for run in self.runs)
 
     @property
     def gpus(self) -> int:
-        """How many GPUs of CUDA's the most demanding run wants."""
+        """The largest number of CUDA GPUs that one of the runs needs."""
         return max(int(uses_cuda(run.train.device)) for run in self.runs)
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """The runs that it will do."""
+        """The keys of its runs."""
         return tuple(run.key for run in self.runs)
 
     def parts(self) -> list[Plan]:
@@ -94,15 +94,15 @@ class Plan:
 
     @classmethod
     def from_table(cls, content: Table) -> Plan:
-        """Return the plan that such a line holds."""
+        """Return the plan of a worker's line."""
         runs = tuple(run for table in content["runs"] for run in read(table).runs)
         probes = tuple(ProbeSpec(**probe) for probe in content["probes"])
         return cls(runs, Path(content["store"]), content["checkpoint_every"], probes)
 
     def work(self, display: Display, stop: Stop) -> None:
-        """Do every run that is to be done and that nobody else is at, one after the other.
+        """Do every run that is left and that no other process has claimed, one after another.
 
-        Then it looks again, once, for those that somebody else was at.
+        Runs that another process had claimed get a second look at the end.
         """
         tried: set[str] = set()
         with Ranks() as ranks:
@@ -114,7 +114,7 @@ class Plan:
 
 
 def prepare_data(runs: Iterable[Run]) -> None:
-    """See to it that the tasks of runs can be made, each of them once."""
+    """Let each distinct task of the runs fetch and check its data."""
     for task in {json.dumps(run.as_table()["task"]): run.task for run in runs}.values():
         try:
             find_task(task.name).provide(**task.options)
@@ -122,5 +122,5 @@ def prepare_data(runs: Iterable[Run]) -> None:
             raise SpecError(f"task {task.name!r}: {error}") from error
         except StoreError:
             raise
-        except Exception as error:  # whatever a user's task raises
+        except Exception as error:  # a user's task may raise anything
             raise SpecError(f"task {task.name!r}: {first_line(error)}") from error

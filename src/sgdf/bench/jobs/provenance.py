@@ -1,4 +1,4 @@
-"""Where a result comes from: the machine, the versions, and the source of what was trained."""
+"""The origin of a result: the machine, the versions, and the source of task and optimizer."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from ..store.identity import digest
 from ..tasks import find_task
 
 WATCHED = ("python", "torch", "sgdf", "task source", "optimizer source", "data")
-"""What a run should have the same from its beginning to its end."""
+"""Entries that should not change between the attempts of one run."""
 
 
 def provenance(run: Run, data: str = "") -> dict[str, Any]:
-    """Return all that a run's result depends on besides its spec.
+    """Return everything that a run's result depends on besides its table.
 
     Args:
-        run: which.
-        data: a digest of its data, where they come from files that could be others.
+        run: the run.
+        data: a digest of its data, if they come from files that could differ.
     """
     known = {"data": data} if data else {}
     return {**environment(), "commit": commit(), **sources(run), **known}
 
 
 def differences(entries: list[dict[str, Any]], current: dict[str, Any]) -> list[str]:
-    """Return what the results of a run may hang on that was once another than it is now."""
+    """Return which watched entries differ from those of an earlier attempt."""
     return [
         key
         for key in WATCHED

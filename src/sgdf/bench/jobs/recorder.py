@@ -1,4 +1,4 @@
-"""What is written down of a run while it trains: rows of metrics, checkpoints, TensorBoard."""
+"""Records of a run while it trains: rows of metrics, checkpoints, TensorBoard."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ def never_stop(rows: list[Row]) -> bool:
 
 
 class Recorder:
-    """Writes down what a trainer does: its metrics at once, its state now and then.
+    """Records a trainer's metrics as they come, and its state at intervals.
 
     Args:
-        folder: where to; only the first process keeps anything.
+        folder: the folder of the run; only rank 0 writes to it.
         every: seconds between checkpoints.
-        stop: asks for an end.
-        tell: is told of metrics and checkpoints.
-        watch: may end the run before its time.
+        stop: is set when the run should save and stop.
+        tell: receives the events of the run.
+        watch: may stop the run early.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class Recorder:
         self.published = self.in_tensorboard = 0
 
     def begin(self, trainer: Trainer) -> None:
-        """Go on with what there is of the run."""
+        """Start recording, from the checkpoint that the trainer has loaded."""
         self.published = self.in_tensorboard = len(trainer.rows)
         if trainer.step:
             self.saved = trainer.position
@@ -69,7 +69,7 @@ class Recorder:
             raise Stopped
 
     def __call__(self, trainer: Trainer) -> None:
-        """Publish and save if it is time; raise ``Stopped`` if an end was asked for."""
+        """Publish and save if that is due; raise ``Stopped`` if a stop was asked for."""
         if self._has_seen_enough(trainer):
             self.publish(trainer)
             self.save(trainer)
@@ -80,7 +80,7 @@ class Recorder:
         if now >= self.publish_at:
             self.publish(trainer)
         stop, save = self.stop.is_set(), now >= self.save_at
-        if several:  # who must agree, and do so when they talk anyway
+        if several:  # they must agree, which they do when they communicate anyway
             if trainer.epoch_step and trainer.step % trainer.settings.log_every:
                 return
             stop, save = trainer.ranks.broadcast((stop, save))
@@ -94,7 +94,7 @@ class Recorder:
         return at_an_end and self.watch(trainer.rows)
 
     def publish(self, trainer: Trainer) -> None:
-        """Write and tell of the rows that are new."""
+        """Write and report the new rows."""
         rows = trainer.rows[self.published :]
         if rows and trainer.ranks.rank == 0:
             self.folder.append(rows)
@@ -106,13 +106,13 @@ class Recorder:
         self.publish_at = time.monotonic() + PUBLISH_SECONDS
 
     def save(self, trainer: Trainer) -> None:
-        """Save a checkpoint, unless this very state is saved already.
+        """Save a checkpoint, unless this state has been saved already.
 
-        The rows go to TensorBoard before: at 0.1 ms each, that is no work for between two
-        steps, and what is written twice after a kill does not count twice.
+        The rows go to TensorBoard first: at 0.1 ms each they are too slow to be written between
+        two steps. Rows that are written twice after a kill count once.
         """
         self._write_tensorboard(trainer)
-        if trainer.probes.rows:  # which a resumed run would not make again
+        if trainer.probes.rows:  # a resumed run would not make them again
             self.publish(trainer)
         if trainer.position != self.saved:
             state = trainer.state()
@@ -123,7 +123,7 @@ class Recorder:
         self.save_at = time.monotonic() + self.every
 
     def end(self, trainer: Trainer) -> None:
-        """Publish what is left; a checkpoint has what matters of it, should that fail."""
+        """Publish the remaining rows; if that fails, the checkpoint has them."""
         with contextlib.suppress(StoreError):
             self.publish(trainer)
         self._write_tensorboard(trainer)
@@ -138,12 +138,12 @@ class Recorder:
 
     @contextlib.contextmanager
     def _dispensable(self) -> Iterator[None]:
-        """Do without TensorBoard's events if they cannot be written: they are only a copy."""
+        """Stop writing TensorBoard's events if that fails: they are only a copy."""
         try:
             yield
         except StoreError as error:
             self.tensorboard = None
-            self.folder.notices.append(f"{error}; it goes on without TensorBoard's events")
+            self.folder.notices.append(f"{error}; the run continues without TensorBoard's events")
 
     def _tell_progress(self, trainer: Trainer, row: Row | None) -> None:
         self.tell({"event": "progress", "step": trainer.step, "steps": trainer.steps, "row": row})

@@ -32,17 +32,17 @@ def run_one(
     watch: Watch = never_stop,
     probes: Sequence[ProbeSpec] = (),
 ) -> bool:
-    """Do one run, unless that is not to be; return whether it was tried.
+    """Do one run if it is left to do and free; return whether it was attempted.
 
     Args:
-        run: which.
+        run: the run.
         store: the folder that keeps the runs.
         checkpoint_every: seconds between checkpoints.
-        display: is told of it.
-        stop: asks for an end.
-        ranks: those that train it together.
-        watch: may end it before its time; with one process only.
-        probes: what looks at its gradients.
+        display: receives the events of the run.
+        stop: is set when the process should save and stop.
+        ranks: the processes that train the run together.
+        watch: may stop the run early; with one process only.
+        probes: probes that look at its gradients.
     """
     folder, first = Store(store).folder(run.key), ranks.rank == 0
 
@@ -78,10 +78,10 @@ def run_one(
 
 
 def mark_failed(store: Path, key: str, line: str, display: Display) -> None:
-    """Write down that a run failed whose process could not do so itself."""
+    """Record the failure of a run whose process could not record it."""
     folder = Store(store).folder(key)
     with folder.claimed() as ours:
-        if ours:  # else somebody else is at it, and may fare better
+        if ours:  # else another process trains it and may succeed
             folder.fail(line)
             display(key, {"event": "end", "state": State.FAILED.value, "line": line})
 
@@ -97,20 +97,20 @@ def train_run(
     watch: Watch = never_stop,
     probes: Sequence[ProbeSpec] = (),
 ) -> tuple[State, str]:
-    """Do a run, or what is left of it, in a folder that is claimed.
+    """Train a run, or the rest of it, in a folder whose lock is held.
 
-    Whatever the task or the optimizer raises is written down as the run's failure. If
-    the store cannot be written to, the run is left as it was saved last.
+    An exception of the task or the optimizer is recorded as the run's failure. If the store
+    cannot be written, the run stays as of its last checkpoint.
 
     Returns:
-        How far the run is now, and a line about it.
+        The state of the run now, and one line about it.
     """
     try:
         with isolated(run.seed, run.train.threads):
             recorder = Recorder(folder, checkpoint_every, stop, tell, watch)
             return _train(run, folder, ranks, recorder, probes)
     except Stopped:
-        return State.PAUSED, "stopped; the same command goes on from here"
+        return State.PAUSED, "stopped; run the same command again to resume"
     except StoreError as error:
         if ranks.count > 1:
             raise  # the others would wait for this process
@@ -143,10 +143,10 @@ def _train(
             if "data" in changed:
                 # Images that it has trained on could now be among those held back.
                 raise StoreError(
-                    "it was begun on other data: find those again (--data FOLDER), or begin anew "
-                    "with --out another folder"
+                    "it was begun on other data: give those again (--data FOLDER), or start "
+                    "afresh with --out another folder"
                 )
-            folder.notices += [f"it goes on with another {what} than before" for what in changed]
+            folder.notices += [f"it resumes with another {what} than before" for what in changed]
         folder.add_environment(here)
     recorder.begin(trainer)
     try:

@@ -1,4 +1,4 @@
-"""How a process is asked to stop: by Ctrl-C, by SIGTERM, or by whoever holds the event."""
+"""How a process is asked to stop: by Ctrl-C, by SIGTERM, or by another thread."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Stop(Protocol):
 
 @contextlib.contextmanager
 def stop_on_signals() -> Iterator[threading.Event]:
-    """Turn Ctrl-C and SIGTERM into a request to save and stop; a second one ends at once."""
+    """Turn Ctrl-C and SIGTERM into a request to save and stop; a second one ends the process."""
     stop = threading.Event()
     before = {}
 
@@ -28,7 +28,7 @@ def stop_on_signals() -> Iterator[threading.Event]:
         if stop.is_set():
             raise KeyboardInterrupt
         stop.set()
-        os.write(2, b"\nSaving after the step at hand; once more ends it at once.\n")
+        os.write(2, b"\nSaving after this step; press again to end at once.\n")
 
     if threading.current_thread() is threading.main_thread():
         for number in (signal.SIGINT, signal.SIGTERM):

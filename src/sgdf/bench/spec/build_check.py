@@ -1,4 +1,4 @@
-"""Build what a run names and let it take a step on nothing: a sign that the run can begin."""
+"""Build the optimizer and schedule of a run once, and let them take a step on zeros."""
 
 from __future__ import annotations
 

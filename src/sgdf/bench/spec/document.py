@@ -14,11 +14,11 @@ from .grid import as_list, change
 
 
 def load_document(source: str | Path) -> Table:
-    """Return what an experiment's file says, with its name.
+    """Return the document of an experiment's file, with its name.
 
-    With ``extends = "cifar"`` in it, what the file does not say is taken from that experiment:
-    one that is bundled, or a file beside this one. Tables are merged key by key; one that names
-    another object, and the optimizers, take the place of the other's.
+    A file with ``extends = "cifar"`` inherits everything that it does not set itself. The other
+    experiment is a bundled one, or a file beside this one. Tables are merged key by key. The
+    optimizers are replaced as a whole, and so is a table that names another object.
 
     Raises:
         SpecError: if there is no such file, or it is not TOML.
@@ -59,7 +59,7 @@ def _load(source: str, folder: Path, through: tuple[Path, ...]) -> Table:
 
 
 def _extended(base: Table, document: Table) -> Table:
-    """Return a document with what it does not say taken from another."""
+    """Return a document that inherits from another what it does not set."""
     merged = {**base, **document}
     for key, table in document.items():
         inherited = base.get(key)
@@ -73,7 +73,7 @@ _INSTEAD_OF = {"train.steps": ("epochs",), "train.epochs": ("steps",)}
 
 
 def apply_changes(document: Table, changes: Table) -> Table:
-    """Return a document with values, by dotted key, in the place of its own."""
+    """Return a document with changed values, given by dotted key."""
     document = copy.deepcopy(document)
     for key, value in changes.items():
         for other in _INSTEAD_OF.get(key, ()):
@@ -84,7 +84,7 @@ def apply_changes(document: Table, changes: Table) -> Table:
 
 
 def _let_prevail(document: Table, key: str) -> None:
-    """Let a changed setting hold for optimizers too that have one of their own."""
+    """Apply a change of ``[train]`` also to optimizers with an own value for the key."""
     table, _, setting = key.partition(".")
     optimizers = document.get("optimizer", []) if table == "train" else []
     for optimizer in as_list(optimizers):

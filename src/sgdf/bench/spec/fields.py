@@ -1,4 +1,4 @@
-"""Dataclasses that a table of a spec is read into, each value checked by a rule of its field."""
+"""Tables of an experiment as dataclasses, each value checked by a rule of its field."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 def rule(default: Any, allowed: str, check: Callable[[Any], bool]) -> Any:
-    """Return a field whose value has to pass a check; ``allowed`` says which in words."""
+    """Return a field whose value must pass a check; ``allowed`` describes the check in words."""
     return dataclasses.field(default=default, metadata={"allowed": allowed, "check": check})
 
 
@@ -46,6 +46,6 @@ def read_table(kind: type[T], table: Table, where: str, **rest: Any) -> T:
 
 
 def unknown_key(key: str, value: Any, allowed: tuple[str, ...], where: str = "") -> str:
-    """Return what is to be said of a key that there is not."""
+    """Return the error message for an unknown key."""
     hint = suggestion(key, allowed)
     return f"{where}{key} = {value!r}: no such key; allowed: {', '.join(allowed)}{hint}"

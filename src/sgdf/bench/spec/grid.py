@@ -1,4 +1,4 @@
-"""Lists are the grid: what a value with lists in it stands for."""
+"""Lists are the grid: a table with lists in it stands for all combinations of their items."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def as_list(value: Any) -> list[Any]:
 
 
 def change(document: Table, key: str, value: Any) -> None:
-    """Set the value at a dotted key, in each of several tables where a name stands for such."""
+    """Set the value at a dotted key; where a name stands for several tables, in each of them."""
     name, dot, rest = key.partition(".")
     if not dot:
         document[name] = value
@@ -49,7 +49,7 @@ def grid_size(value: Any) -> int:
 
 
 def grid(value: Any) -> Iterator[Any]:
-    """Yield what a value with lists in it stands for, one without lists at a time."""
+    """Yield each combination that a value with lists stands for, itself without lists."""
     if isinstance(value, dict):
         for items in itertools.product(*(list(grid(item)) for item in value.values())):
             yield dict(zip(value, items, strict=True))
@@ -61,7 +61,7 @@ def grid(value: Any) -> Iterator[Any]:
 
 
 def quoted(options: Table) -> Table:
-    """Put list values into a list of their own, as a spec has them."""
+    """Put each list value into a list of its own, as an experiment file writes it."""
     return {key: _quoted(value) for key, value in options.items()}
 
 
@@ -72,7 +72,7 @@ def _quoted(value: Any) -> Any:
 
 
 def misfit(value: Any, key: str = "") -> str | None:
-    """Return a key and value that no setting can have: NaN, dates and times."""
+    """Return a key with a value that no run can have (NaN, a date or a time), if there is one."""
     if isinstance(value, dict | list):
         inner = value.items() if isinstance(value, dict) else ((None, item) for item in value)
         found = (misfit(item, ".".join(filter(None, (key, name)))) for name, item in inner)

@@ -1,4 +1,4 @@
-"""Short names for people: a run is called by what tells it from the others beside it."""
+"""Short names of runs for people: only values in which the runs differ are named."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ Table = Mapping[str, Any]
 
 
 def labels(tables: Mapping[str, Table]) -> dict[str, str]:
-    """Return a line for each run, given the tables of all of them by key.
+    """Return the name of each run by key, given the tables of all runs by key.
 
     >>> sgd = {"seed": 0, "task": {"name": "digits"}, "optimizer": {"name": "sgd", "lr": 0.1}}
     >>> labels({"a": sgd, "b": {**sgd, "optimizer": {"name": "sgd", "lr": 0.2}}})
@@ -22,8 +22,8 @@ def labels(tables: Mapping[str, Table]) -> dict[str, str]:
 
 
 def settings_label(table: Table, tables: Mapping[str, Table]) -> list[str]:
-    """Return task, optimizer and what else differs among the runs, without the seed."""
-    parts = [_object(table, tables, kind) for kind in ("task", "optimizer")]
+    """Return the parts of a setting's name: task, optimizer, and what else differs among runs."""
+    parts = [_part_label(table, tables, kind) for kind in ("task", "optimizer")]
     for kind in ("schedule", "train"):
         differing = _differing(table, list(tables.values()), kind)
         parts += [f"{kind}.{key}={value}" for key, value in differing.items()]
@@ -33,7 +33,7 @@ def settings_label(table: Table, tables: Mapping[str, Table]) -> list[str]:
 
 
 def order(table: Table) -> list[tuple[int, float, str]]:
-    """Return what settings are sorted by: the task first, then the optimizer and its numbers."""
+    """Return a key to sort settings by: the task, the optimizer and its options, then the rest."""
     parts = [table["task"], table["optimizer"], table["schedule"], table["train"]]
     values = (value for part in parts for _, value in sorted(part.items(), key=_name_first))
     return [
@@ -42,7 +42,7 @@ def order(table: Table) -> list[tuple[int, float, str]]:
 
 
 def setting_text(options: Table) -> str:
-    """Return options in a line.
+    """Return options as one line.
 
     >>> setting_text({"lr": 0.1, "nesterov": True})
     'lr=0.1 nesterov=True'
@@ -54,7 +54,8 @@ def _name_first(item: tuple[str, Any]) -> tuple[bool, str]:
     return item[0] != "name", item[0]
 
 
-def _object(table: Table, tables: Mapping[str, Table], kind: str) -> str:
+def _part_label(table: Table, tables: Mapping[str, Table], kind: str) -> str:
+    """Return the name of a run's task or optimizer, and the options in which others differ."""
     name = table[kind]["name"]
     alike = [other for other in tables.values() if other[kind]["name"] == name]
     options = [f"{key}={_text(value)}" for key, value in _differing(table, alike, kind).items()]
@@ -62,10 +63,10 @@ def _object(table: Table, tables: Mapping[str, Table], kind: str) -> str:
 
 
 def _differing(table: Table, others: list[Table], kind: str) -> dict[str, Any]:
-    own = table.get(kind, {})
+    """Return the values of a run's part, ``"train"`` for example, that not all others have."""
     return {
         key: value
-        for key, value in own.items()
+        for key, value in table.get(kind, {}).items()
         if any(other.get(kind, {}).get(key) != value for other in others)
     }
 

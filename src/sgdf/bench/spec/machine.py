@@ -1,4 +1,4 @@
-"""What a run leaves to the machine that does it: device, threads, processes."""
+"""The settings that an experiment may leave to the machine: device, threads, processes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .run import Experiment
 
 
 def automatic_device() -> str:
-    """Return what ``device = "auto"`` stands for: the machine's accelerator, if it has one."""
+    """Return the device for ``"auto"``: the machine's accelerator, or the CPU."""
     accelerator = (
         torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
     )
@@ -21,13 +21,13 @@ def automatic_device() -> str:
 def resolve_machine(
     experiment: Experiment, threads: int, processes: int = 1, anywhere: bool = False
 ) -> Experiment:
-    """Return the experiment with nothing about the machine left open.
+    """Return the experiment with device, threads and processes filled in.
 
     Args:
         experiment: as read.
-        threads: what a run gets that does not say how many it wants.
-        processes: how many train each run together.
-        anywhere: let it name devices that this machine has not: others will do it.
+        threads: the number for runs that do not set one.
+        processes: the number of processes that train each run together.
+        anywhere: allow devices that this machine lacks, because another one will do the runs.
     """
     there = automatic_device()
     runs = []

@@ -89,7 +89,11 @@ def read(document: Table, build: bool = True) -> Experiment:
 
 
 def _without_search(document: Table) -> Table:
-    """Return a document without what is there for ``sgdf tune``, if that leaves nothing open."""
+    """Return a document without its tables for ``sgdf tune``.
+
+    Raises:
+        SpecError: if an option is only searched and not set, so that no run is defined.
+    """
     document = dict(document)
     what = "is for sgdf tune, which writes an experiment of the best settings to be run"
     if "search" in document:

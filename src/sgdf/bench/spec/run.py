@@ -30,7 +30,7 @@ def _is_device(value: str) -> bool:
 
 @dataclass(frozen=True)
 class Named:
-    """An object by its name in a spec, with all of its options."""
+    """An object by its name in an experiment, with all of its options."""
 
     name: str
     options: Table
@@ -38,7 +38,7 @@ class Named:
 
 @dataclass(frozen=True)
 class Schedule(Named):
-    """How the learning rate goes; epochs or steps are the unit of all its numbers."""
+    """The schedule of the learning rate; ``every`` is the unit of all its numbers."""
 
     every: str = choice("epoch", ("epoch", "step"))
     warmup: int = whole(0, least=0)
@@ -46,7 +46,7 @@ class Schedule(Named):
 
 @dataclass(frozen=True)
 class Training:
-    """How a run trains, and all of the machine that its numbers depend on."""
+    """How a run trains, including the settings of the machine that its numbers depend on."""
 
     epochs: int = whole(10)
     batch_size: int = whole(64)
@@ -106,7 +106,7 @@ class ProbeSpec(Named):
 
 @dataclass(frozen=True)
 class Run:
-    """One training, with nothing left to a default."""
+    """One training with every setting filled in."""
 
     task: Named
     optimizer: Named
@@ -133,7 +133,7 @@ class Run:
 
     @cached_property
     def key(self) -> str:
-        """The run's name: a hash of all of it."""
+        """The run's key: a digest of its whole table."""
         return run_key(self.as_table())
 
 

@@ -1,4 +1,4 @@
-"""Files that are either whole or not there, whenever the process or the machine dies."""
+"""Files that are either complete or absent, even if the process or the machine dies."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TEMPORARY = ".tmp-"
 
 @contextlib.contextmanager
 def store_errors(path: Path) -> Iterator[None]:
-    """Tell which file could not be kept, and why."""
+    """Raise a ``StoreError`` that names the file if the system refuses an operation."""
     try:
         yield
     except OSError as error:
@@ -23,10 +23,10 @@ def store_errors(path: Path) -> Iterator[None]:
 
 
 def read(path: Path) -> bytes:
-    """Return what is in a file; a file that is not there is empty.
+    """Return the content of a file; a missing file counts as empty.
 
     Raises:
-        StoreError: if it is there and cannot be read, which says nothing about its content.
+        StoreError: if it exists and cannot be read, which says nothing about its content.
     """
     try:
         return path.read_bytes()
@@ -37,19 +37,19 @@ def read(path: Path) -> bytes:
 
 
 def remove(path: Path) -> None:
-    """Remove a file that may be there."""
+    """Remove a file if it exists."""
     with store_errors(path):
         path.unlink(missing_ok=True)
 
 
 def write(path: Path, content: bytes) -> None:
-    """Put ``content`` at ``path`` in one stroke.
+    """Write a file in one atomic operation.
 
-    Readers see the old file or the new one. Once this returns, the new one outlives a loss
+    Readers see the old file or the new one. Once this returns, the new file survives a loss
     of power.
 
     Raises:
-        StoreError: if it cannot be written; what was there is untouched.
+        StoreError: if it cannot be written; the old file is untouched.
     """
     temporary = path.with_name(f"{TEMPORARY}{uuid.uuid4().hex}")
     with store_errors(path):
@@ -66,13 +66,13 @@ def write(path: Path, content: bytes) -> None:
 
 
 def append(path: Path, lines: bytes) -> None:
-    """Add lines; one that a dying process has cut short is for the reader to notice."""
+    """Append lines. A reader must expect a last line that a dying process cut short."""
     with store_errors(path), path.open("ab") as file:
         file.write(lines)
 
 
 def remove_leftovers(folder: Path) -> None:
-    """Remove what killed processes had begun to write; for the folder's owner alone."""
+    """Remove files that killed processes left unfinished; only the folder's owner may."""
     for leftover in folder.glob(f"{TEMPORARY}*"):
         remove(leftover)
 

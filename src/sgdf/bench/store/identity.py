@@ -1,4 +1,4 @@
-"""What a run is known by: a hash of its whole table, so that equal runs are one run."""
+"""The identity of a run: the digest of its whole table. Equal tables are one run."""
 
 from __future__ import annotations
 

@@ -25,18 +25,18 @@ from .files import store_errors
 
 HELD = (errno.EACCES, errno.EAGAIN)
 PATIENCE = 3
-"""How often to try, 20 ms apart: whoever only asks if a lock is held, shares it for a moment."""
+"""Attempts, 20 ms apart: ``owner()`` takes the lock in shared mode for a moment."""
 
 _ours: set[Path] = set()
-# Closing any descriptor of a file drops all of the process's locks on it, so that a lock of
-# our own must never be tried by opening its file again.
+# Closing any descriptor of a file drops all locks of the process on it: the file of a lock that
+# this process holds must not be opened again.
 
 
 @contextlib.contextmanager
 def hold(path: Path) -> Iterator[bool]:
-    """Hold the lock at ``path`` meanwhile; yields whether it could be had.
+    """Hold the lock at ``path`` within the block; yield whether it was free.
 
-    The file says who holds it, for people who look.
+    The file names the holder, for people who look into it.
     """
     path = path.absolute()
     if path in _ours:
@@ -48,7 +48,7 @@ def hold(path: Path) -> Iterator[bool]:
         got = any(_try(descriptor, path, pause=attempt > 0) for attempt in range(PATIENCE))
         if got:
             _ours.add(path)
-            with contextlib.suppress(OSError):  # a full disk keeps nobody from working
+            with contextlib.suppress(OSError):  # a full disk is no reason to stop
                 os.ftruncate(descriptor, 0)
                 os.pwrite(descriptor, f"{socket.gethostname()} process {os.getpid()}".encode(), 0)
         yield got
@@ -74,7 +74,7 @@ def wait_for(path: Path, pause: float = 0.05) -> Iterator[None]:
 
 
 def owner(path: Path) -> str | None:
-    """Return who holds the lock at ``path``, or None if nobody does."""
+    """Return the process that holds the lock at ``path``, or None if it is free."""
     path = path.absolute()
     if path in _ours:
         return f"process {os.getpid()}"

@@ -23,7 +23,7 @@ class RunTable(TypedDict):
 
 
 class Seconds(TypedDict):
-    """What a run spent its time on so far."""
+    """The time that a run has spent so far, by kind of work."""
 
     step: float
     data: float
@@ -49,7 +49,7 @@ class Row(EpochFigures):
 
 
 class Result(TypedDict):
-    """What is kept of a run that is finished or diverged: ``result.json`` of its folder."""
+    """The result of a run that is finished or diverged: ``result.json`` of its folder."""
 
     outcome: NotRequired[str]
     metric: str

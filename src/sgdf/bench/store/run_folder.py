@@ -1,16 +1,16 @@
-"""Where runs are kept: one folder for each, in which nothing is ever half written.
+"""The folder of a run, in which every file is either complete or absent.
 
 ::
 
-    DIR/runs/KEY/spec.toml        what the run is; KEY is its hash
-                 environment.json where and with what each attempt ran
-                 metrics.jsonl    a row for each reading and each epoch
-                 probes.jsonl     what probes saw, if there are any
+    DIR/runs/KEY/spec.toml        the table of the run; KEY is its digest
+                 environment.json the machine and versions of each attempt
+                 metrics.jsonl    one row for each reading and each epoch
+                 probes.jsonl     the rows of probes, if there are any
                  STEP-SUM.pt      the last two checkpoints, with a checksum in the name
-                 result.json      only once the run is over
-                 failure.json     what went wrong the last time, if it did
-                 tensorboard/     the same metrics as events
-                 lock             who is at work on it
+                 result.json      only once the run is finished or diverged
+                 failure.json     the error and traceback of a failed run
+                 tensorboard/     the same metrics for TensorBoard
+                 lock             held by the process that trains the run
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ PROBE_ROWS = "probes.jsonl"
 
 
 class State(Enum):
-    """How far a run is."""
+    """The state of a run."""
 
     WAITING = "waiting"
     RUNNING = "running"
@@ -60,8 +60,8 @@ class RunFolder:
     """The folder of one run.
 
     Attributes:
-        path: where it is.
-        notices: what was found damaged, and what was done about it.
+        path: the folder.
+        notices: lines about damage that was found, and what was done about it.
     """
 
     path: Path
@@ -71,7 +71,7 @@ class RunFolder:
 
     @property
     def key(self) -> str:
-        """The hash of the run."""
+        """The key of the run."""
         return self.path.name
 
     def prepare(self, table: RunTable) -> None:
@@ -79,12 +79,12 @@ class RunFolder:
         with files.store_errors(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
         if self.table() is None:
-            with self.claimed() as ours:  # or else its owner writes it
+            with self.claimed() as ours:  # else the process that holds the lock writes it
                 if ours:
                     files.write(self.path / "spec.toml", tomli_w.dumps(table).encode())
 
     def table(self) -> RunTable | None:
-        """Return the run's table as written, or None if it is not what the key was made of."""
+        """Return the run's table, or None if it is missing or does not match the key."""
         try:
             table = tomllib.loads(files.read(self.path / "spec.toml").decode())
         except ValueError:
@@ -92,11 +92,11 @@ class RunFolder:
         return cast("RunTable", table) if run_key(table) == self.key else None
 
     def state(self) -> State:
-        """Return how far the run is, and whether somebody is at it."""
+        """Return the state of the run; it is running while a process holds its lock."""
         return State.RUNNING if self.owner() else self.progress()
 
     def progress(self) -> State:
-        """Return how far the run is, by what is in the folder."""
+        """Return the state by the files alone, whoever may hold the lock."""
         result = self.result()
         if result is not None:
             intact = result["metrics"] == digest(files.read(self.path / "metrics.jsonl"))
@@ -108,45 +108,45 @@ class RunFolder:
         return State.PAUSED if self._checkpoints() else State.WAITING
 
     def owner(self) -> str | None:
-        """Return which process is at work on the run."""
+        """Return the process that trains the run, or None."""
         return lock.owner(self.path / "lock")
 
     @contextlib.contextmanager
     def claimed(self) -> Iterator[bool]:
-        """Keep others from the run meanwhile; yields False if another is at it."""
+        """Hold the run's lock within the block; yield False if another process has it."""
         with lock.hold(self.path / "lock") as ours:
             if ours:
                 files.remove_leftovers(self.path)
             yield ours
 
     def add_environment(self, environment: dict[str, Any]) -> None:
-        """Add where the run is about to be done."""
+        """Add the environment of a new attempt."""
         entries = [*self.environments(), environment]
         files.write(self.path / "environment.json", _json(entries))
 
     def environments(self) -> list[dict[str, Any]]:
-        """Return where the run was done, the last attempt last."""
+        """Return the environment of each attempt, the latest last."""
         entries = self._read_json("environment.json")
         return entries if isinstance(entries, list) else []
 
     def append(self, rows: list[Row]) -> None:
-        """Add rows of metrics."""
+        """Append rows of metrics."""
         files.append(self.path / "metrics.jsonl", _lines(rows))
 
     def write_rows(self, rows: list[Row]) -> None:
-        """Write all rows of metrics anew."""
+        """Replace all rows of metrics."""
         files.write(self.path / "metrics.jsonl", _lines(rows))
 
     def rows(self) -> list[Row]:
-        """Return the rows of metrics up to the first one that is not whole."""
+        """Return the rows of metrics up to the first incomplete one."""
         return _parse_lines(files.read(self.path / "metrics.jsonl"))
 
     def append_probe_rows(self, rows: list[Table]) -> None:
-        """Add rows of what probes saw."""
+        """Append rows of probes."""
         files.append(self.path / PROBE_ROWS, _lines(rows))
 
     def probe_rows(self) -> list[Table]:
-        """Return what probes saw, up to the first row that is not whole."""
+        """Return the rows of probes up to the first incomplete one."""
         return _parse_lines(files.read(self.path / PROBE_ROWS))
 
     def drop_probe_rows(self, after: int) -> None:
@@ -169,7 +169,7 @@ class RunFolder:
         return max((int(path.name.partition("-")[0]) for path in self._checkpoints()), default=0)
 
     def load(self) -> bytes | None:
-        """Return the last checkpoint that is whole, or None; damaged ones are put aside."""
+        """Return the latest undamaged checkpoint, or None; damaged ones are renamed."""
         for path in reversed(self._checkpoints()):
             content = files.read(path)
             if path.stem.partition("-")[2] == digest(content):
@@ -180,7 +180,7 @@ class RunFolder:
         return None
 
     def finish(self, outcome: State, result: Result, rows: list[Row]) -> None:
-        """Write metrics and result; from then on the run is over."""
+        """Write metrics and result; from then on the run is finished or diverged."""
         self.write_rows(rows)
         content = {"outcome": outcome.value, **result, "metrics": digest(_lines(rows))}
         files.write(self.path / "result.json", _json({**content, "sum": digest(_json(content))}))
@@ -189,7 +189,7 @@ class RunFolder:
             files.remove(old)
 
     def result(self) -> Result | None:
-        """Return the result, or None if there is none that is as it was written."""
+        """Return the result, or None if it is missing or damaged."""
         result = self._read_json("result.json")
         if not isinstance(result, dict):
             return None
@@ -197,19 +197,19 @@ class RunFolder:
         return cast("Result", result) if written == digest(_json(result)) else None
 
     def fail(self, error: BaseException | str) -> None:
-        """Write down what went wrong."""
+        """Record a failure."""
         text = error if isinstance(error, str) else "".join(traceback.format_exception(error))
         files.write(
             self.path / "failure.json", _json({"error": first_line(error), "traceback": text})
         )
 
     def failure(self) -> str | None:
-        """Return what went wrong, in a line."""
+        """Return the error of a failed run in one line."""
         failure = self._read_json("failure.json")
         return str(failure.get("error")) if isinstance(failure, dict) else None
 
     def traceback(self) -> str:
-        """Return all of what went wrong; empty if nothing did."""
+        """Return the traceback of a failed run; empty if it has not failed."""
         failure = self._read_json("failure.json")
         return str(failure.get("traceback")) if isinstance(failure, dict) else ""
 
@@ -239,8 +239,31 @@ class Store:
         return RunFolder(self.path / "runs" / key)
 
     def folders(self) -> list[RunFolder]:
-        """Return the folders of all runs that there are."""
+        """Return the folders of all runs."""
         return [RunFolder(path) for path in sorted((self.path / "runs").glob("*")) if path.is_dir()]
+
+
+def is_run_folder(path: Path) -> bool:
+    """Return whether a path is the folder of one run."""
+    return (path / "spec.toml").exists()
+
+
+def store_of(path: str | Path) -> Path | None:
+    """Return the store that a run's ``spec.toml`` lies in, or None if it is any other file.
+
+    >>> store_of("results/digits/runs/0123456789abcdef/spec.toml"), store_of("mine.toml")
+    (PosixPath('results/digits'), None)
+    """
+    path = Path(path)
+    is_spec = path.name == "spec.toml" and path.parts[-3:-2] == ("runs",)
+    return path.parents[2] if is_spec else None
+
+
+def stores_in(path: Path) -> list[Path]:
+    """Return the store at a path, or else the stores right below it."""
+    if (path / "runs").is_dir():
+        return [path]
+    return sorted(runs.parent for runs in path.glob("*/runs") if runs.is_dir())
 
 
 def _json(content: Any) -> bytes:
@@ -248,7 +271,7 @@ def _json(content: Any) -> bytes:
 
 
 def _parse_lines(content: bytes) -> list[Any]:
-    """Return the JSON of each line, up to the first that is not whole."""
+    """Return the JSON of each line, up to the first incomplete one."""
     rows = []
     for line in content.split(b"\n"):
         try:

@@ -56,7 +56,7 @@ class TensorBoard:
         self.writer.add_event(Event(wall_time=time.time(), step=step, **content))
 
     def close(self) -> None:
-        """Write what is left; it is only a copy, so that a failure here harms nothing."""
+        """Flush and close. The events are only a copy, so a failure here is ignored."""
         if self.writer is not None:
             with contextlib.suppress(OSError):
                 self.writer.close()

@@ -1,4 +1,4 @@
-"""Files of a published archive: looked for in a folder, fetched if missing, and checked."""
+"""Files of a published archive: found in a folder, downloaded if missing, and checked."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from ..store.files import store_errors
 
 DATA_VARIABLE = "SGDF_DATA"
 SILENCE = 20.0
-"""Seconds that a server may be silent for."""
+"""Seconds after which a silent server counts as unreachable."""
 
 
 def data_folder() -> Path:
-    """Return the folder that has the data sets: ``SGDF_DATA``, or one of the user's caches."""
+    """Return the folder of the data sets: ``SGDF_DATA``, or the user's cache folder."""
     caches = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     folder = os.environ.get(DATA_VARIABLE) or Path(caches) / "sgdf"
     return Path(folder).expanduser().absolute()
@@ -36,11 +36,11 @@ class Archive:
     """A ``.tar.gz`` on a server, and those of its files that are used.
 
     Attributes:
-        title: what people call the data.
-        url: where it is.
-        sha256: its checksum.
-        size: how many bytes it has.
-        folder: the folder that it unpacks to.
+        title: the name of the data set, for messages.
+        url: the address of the archive.
+        sha256: the checksum of the archive.
+        size: the size of the archive in bytes.
+        folder: the folder in the archive.
         files: the names of the files, and their checksums.
     """
 
@@ -53,19 +53,19 @@ class Archive:
 
     @property
     def place(self) -> Path:
-        """The folder that the files are in, or should be."""
+        """The folder in which the files are expected."""
         return data_folder() / self.folder
 
     @property
     def missing(self) -> list[str]:
-        """Which files are not there."""
+        """The names of the missing files."""
         return [name for name in self.files if not (self.place / name).is_file()]
 
     def provide(self) -> None:
-        """Download the files that are not there.
+        """Download the missing files.
 
         Raises:
-            DataError: if they cannot be had.
+            DataError: if the download fails.
         """
         missing = ", ".join(self.missing)
         if missing:
@@ -75,19 +75,19 @@ class Archive:
                 self._fetch()
             except (OSError, http.client.HTTPException, StoreError) as error:
                 with contextlib.suppress(OSError):
-                    self.place.rmdir()  # which it does only if empty
+                    self.place.rmdir()  # fails unless the folder is empty
                 trouble = f"{self.place} lacks {missing}, and the download failed: {error}"
                 raise self.refused(trouble) from error
 
     def content(self, name: str, official: bool = True) -> bytes:
-        """Return what is in one of the files.
+        """Return the content of one of the files.
 
         Args:
-            name: which.
-            official: insist on the published checksum.
+            name: the file.
+            official: require the published checksum.
 
         Raises:
-            DataError: if it cannot be had, or has another checksum.
+            DataError: if the file cannot be downloaded, or has another checksum.
         """
         self.provide()
         try:
@@ -104,7 +104,7 @@ class Archive:
         return found
 
     def refused(self, trouble: str) -> DataError:
-        """Return an error that says what is wrong, and how to mend it."""
+        """Return an error that describes the problem and the remedy."""
         wanted = "\n".join(f"  {sha256}  {name}" for name, sha256 in self.files.items())
         return DataError(
             f"{self.title}: {trouble}.\n"

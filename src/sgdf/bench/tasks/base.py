@@ -1,4 +1,4 @@
-"""What the training loop asks of a task, and what it does for it in return."""
+"""The contract between a task and the training loop."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .metric import Metric
 
 
 def drawn_from(scores: Tensor) -> Tensor:
-    """Return a class for each row of scores, drawn with the probabilities that they stand for."""
+    """Return a class for each row of scores, drawn from their softmax."""
     return torch.multinomial(scores.detach().float().softmax(-1), 1).squeeze(-1)
 
 
@@ -32,15 +32,15 @@ class Batches(Protocol):
 
 
 class Update(Protocol):
-    """Let an optimizer make its step on a loss.
+    """Lets an optimizer take a step on a loss.
 
-    The loop's part of a step, where precision, accumulation, clipping and several processes
-    are seen to: ``backward`` into the parameters of that optimizer alone, its step, and
-    its gradients cleared.
+    This is the loop's part of a step, with precision, accumulation, clipping and several
+    processes: ``backward`` into the parameters of that optimizer alone, the optimizer's step, and
+    the clearing of its gradients.
     """
 
     def __call__(self, loss: Tensor, optimizer: str = "model") -> None:
-        """Go backward from the loss and make the step."""
+        """Run backward from the loss and take the step."""
 
 
 class Task(ABC):
@@ -78,18 +78,18 @@ class Task(ABC):
 
     @classmethod  # noqa: B027  # most have nothing to fetch
     def provide(cls, **options: Any) -> None:
-        """See to it that a task with these options can be made; called before any run is begun.
+        """Fetch and check the data that a task with these options needs.
 
-        The place to fetch and check data, and to check options.
+        Called once before any run begins.
 
         Raises:
-            SpecError: if an option cannot be.
-            StoreError: if data are not to be had.
+            SpecError: if an option is invalid.
+            StoreError: if data are missing and cannot be fetched.
         """
 
     @classmethod  # noqa: B027  # most take any option of the right type
     def check(cls, **options: Any) -> None:
-        """Refuse options that cannot be, without loading data; called when a file is read.
+        """Refuse invalid options without loading data; called when an experiment is read.
 
         Raises:
             SpecError: names the option and what is allowed.
@@ -111,8 +111,8 @@ class Task(ABC):
     def batches(self, batch_size: int, order: torch.Generator) -> Batches:
         """Return an epoch's batches: anything with a length that can be gone through.
 
-        They are gone through once, and when the run goes on in the middle of an epoch, from
-        the beginning again up to where it was. A ``torch.utils.data.DataLoader`` will do.
+        They are iterated once. A run that resumes in the middle of an epoch skips the batches
+        that it has used (see ``Batches``) or loads them again. A ``DataLoader`` will do.
 
         Args:
             batch_size: examples in a batch, of which ``accumulate`` make up a step.
@@ -174,11 +174,11 @@ class Task(ABC):
         raise NotImplementedError(f"{type(self).__name__} has no paper protocol")
 
     def state(self) -> dict[str, Any]:
-        """Return what else a later step depends on (a hidden state, a count): plain data."""
+        """Return whatever else later steps depend on (a hidden state, a count), as plain data."""
         return {}
 
     def load_state(self, state: dict[str, Any]) -> None:  # noqa: B027  # most have none
-        """Go on from what ``state`` returned."""
+        """Continue from what ``state`` returned."""
 
 
 def metric_of(task: Task | type[Task]) -> Metric:

@@ -1,4 +1,4 @@
-"""Inputs and targets that fit in memory, and a model between them."""
+"""Supervised tasks whose inputs and targets fit in memory."""
 
 from __future__ import annotations
 

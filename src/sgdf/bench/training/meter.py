@@ -1,4 +1,4 @@
-"""What steps return: gathered without making the device wait, and judged for divergence."""
+"""The numbers that steps return: collected without waiting for the device, then averaged."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .ranks import Ranks
 
 
 def as_numbers(metrics: Mapping[str, Any]) -> Figures:
-    """Return what an evaluation returned as plain numbers."""
+    """Return the metrics of an evaluation as plain numbers."""
     numbers = {}
     for name, value in metrics.items():
         try:
@@ -54,7 +54,7 @@ class Meter:
             self.pending.setdefault(name, []).append((self.batches, value))
 
     def read(self) -> tuple[dict[str, float], int | None]:
-        """Return the means since the last reading, and how many batches ago it diverged."""
+        """Return the means since the last reading, and how many batches ago the run diverged."""
         means, diverged = {}, []
         for name, entries in self.pending.items():
             numbers = self.ranks.means([float(value) for _, value in entries])
@@ -81,7 +81,7 @@ class Meter:
         return means
 
     def state(self) -> dict[str, Any]:
-        """Return all of it, as plain data."""
+        """Return the state of the meter as plain data."""
         pending = {
             name: [(batch, float(value)) for batch, value in entries]
             for name, entries in self.pending.items()
@@ -90,6 +90,6 @@ class Meter:
         return {"pending": pending, **{name: copy.copy(getattr(self, name)) for name in names}}
 
     def load(self, state: dict[str, Any]) -> None:
-        """Go on from what ``state`` returned."""
+        """Continue from what ``state`` returned."""
         for name, value in state.items():
             setattr(self, name, value)

@@ -1,7 +1,8 @@
 """Looking at gradients while a run trains: between the backward pass and the step.
 
-A probe is no part of what a run is: it is outside the run's key, and it must leave the run as it
-is. Random numbers are put back after it; tensors that it has changed in place are an error.
+A probe is not part of a run: the run's key does not contain it, and it must not change the run.
+The state of all random generators is restored after it, and a probe that changes a tensor of the
+run in place is an error.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ class Moment:
 
 
 class Probe(Protocol):
-    """What a ``[[probe]]`` of an experiment names: a class, made once for each run."""
+    """The object that a ``[[probe]]`` of an experiment names: made once for each run."""
 
     def __call__(self, moment: Moment) -> Mapping[str, float] | None:
         """Return the numbers to keep, if any."""

@@ -1,4 +1,4 @@
-"""Every generator of random numbers that a training may draw from, as one thing."""
+"""All generators of random numbers that a training may use, handled together."""
 
 from __future__ import annotations
 

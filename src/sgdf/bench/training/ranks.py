@@ -13,16 +13,16 @@ from torch.nn.parallel import DistributedDataParallel
 
 
 class Ranks:
-    """How many processes there are, and what they say to each other.
+    """This process among those that train a run together, and their communication.
 
-    With one process nothing is said, and torch.distributed is not touched.
+    With one process torch.distributed is not used.
 
     Args:
-        alone: whatever torchrun has started, this one is for itself.
+        alone: ignore the other processes that torchrun has started.
 
     Attributes:
-        rank: which of them this is; 0 keeps the records.
-        count: how many there are.
+        rank: the number of this process; rank 0 writes the records.
+        count: the number of processes.
     """
 
     def __init__(self, alone: bool = False) -> None:
@@ -43,14 +43,14 @@ class Ranks:
             dist.destroy_process_group()
 
     def device(self, name: str) -> torch.device:
-        """Return this process's own device of a kind."""
+        """Return the device of this kind that belongs to this process."""
         device = torch.device(name)
         if device.type == "cuda" and device.index is None:
             device = torch.device("cuda", self.local_rank)
         return device
 
     def broadcast(self, value: Any) -> Any:
-        """Return the first process's value to all of them."""
+        """Return the value of rank 0 in every process."""
         if self.count == 1:
             return value
         box = [value]
@@ -58,7 +58,7 @@ class Ranks:
         return box[0]
 
     def gather(self, value: Any) -> list[Any]:
-        """Return the values of all processes to each of them."""
+        """Return the values of all processes in every process."""
         if self.count == 1:
             return [value]
         values: list[Any] = [None] * self.count
@@ -75,7 +75,7 @@ class Ranks:
         return means
 
     def parallel(self, model: nn.Module) -> nn.Module:
-        """Return the model so that its gradients are the mean over the processes."""
+        """Return the model wrapped so that gradients are means over the processes."""
         if self.count == 1:
             return model
         if isinstance(model, nn.ModuleDict | nn.ModuleList):
@@ -83,7 +83,7 @@ class Ranks:
         return DistributedDataParallel(model)
 
     def without_sync(self, model: nn.Module) -> AbstractContextManager[None]:
-        """Keep gradients to this process meanwhile."""
+        """Do not exchange gradients within the block."""
         return model.no_sync() if isinstance(model, DistributedDataParallel) else nullcontext()
 
 

@@ -46,7 +46,7 @@ def epochs_that_count(
 
 
 def result_of(trainer: Trainer) -> Result:
-    """Return what is kept of a run that is finished or diverged."""
+    """Return the result of a run that is finished or diverged."""
     metric = trainer.metric
     result = {
         "metric": metric.name,
@@ -65,7 +65,7 @@ def result_of(trainer: Trainer) -> Result:
 
 
 def line_of(result: Result) -> str:
-    """Return a result in a line."""
+    """Return a result in one line."""
     if result["diverged_at_step"] is not None:
         return f"diverged at step {result['diverged_at_step']:,}"
     metric = result["metric"]
@@ -92,7 +92,7 @@ def state_bytes(optimizer: Optimizer) -> int:
 
 
 def _weights_digest(model: nn.Module) -> str:
-    """Return a digest of all weights, by which two runs can be seen to be the same."""
+    """Return a digest of all weights, to compare two runs by."""
     digest = hashlib.sha256()
     for name, tensor in model.state_dict().items():
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())

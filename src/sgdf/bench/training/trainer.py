@@ -40,12 +40,12 @@ class Stopped(Exception):  # noqa: N818  # no error
 
 
 class Trainer:
-    """One run in the making: all that it consists of, and how it goes on.
+    """One run in training: its task, model, optimizers and schedule, and the loop over them.
 
     Args:
-        run: what to train.
+        run: the run to train.
         ranks: the processes that train it together.
-        probes: what looks at its gradients.
+        probes: probes that look at its gradients.
     """
 
     def __init__(self, run: Run, ranks: Ranks, probes: Sequence[ProbeSpec] = ()) -> None:
@@ -92,7 +92,7 @@ class Trainer:
         self._epoch_start: dict[str, Any] = {}
 
     def _divide(self) -> None:
-        """Find how a step's batch is made up, and how many steps an epoch has."""
+        """Compute the size of a micro-batch and the number of steps in an epoch."""
         parts = self.ranks.count * self.settings.accumulate
         self.micro_batch = self.settings.batch_size // parts
         if parts > 1 and self.task.sequential:
@@ -112,20 +112,20 @@ class Trainer:
 
     @property
     def position(self) -> Position:
-        """Epochs done, steps done of the next one, steps in all, and where it diverged."""
+        """Completed epochs, steps of the current one, all steps, and the step of divergence."""
         return self.epoch, self.epoch_step, self.step, self.diverged
 
     @property
     def finished(self) -> bool:
-        """Whether there is nothing left to do."""
+        """Whether the run needs no more steps."""
         return self.epoch == self.epochs or self.diverged is not None
 
     def fit(self, pause: Callable[[Trainer], None]) -> None:
         """Train to the end.
 
         Args:
-            pause: called after each step, that of an epoch's last one when it is evaluated:
-                the moment to look at ``rows``, to save, or to raise ``Stopped``.
+            pause: called after each step (after the evaluation, for the last step of an epoch).
+                It may look at ``rows``, save a checkpoint, or raise ``Stopped``.
         """
         while not self.finished:
             self._train_epoch(pause)
@@ -135,7 +135,7 @@ class Trainer:
                 pause(self)
 
     def state(self) -> dict[str, Any]:
-        """Return all that the rest of the run depends on, from every process."""
+        """Return everything that the rest of the run depends on, from every process."""
         task = self.task.state()
         own = {
             "random": capture(),
@@ -156,7 +156,7 @@ class Trainer:
         }
 
     def load(self, state: dict[str, Any]) -> None:
-        """Go on from what ``state`` returned."""
+        """Resume from what ``state`` returned."""
         self.model.load_state_dict(state["model"])
         if self.averaged:
             self.averaged.load_state_dict(state["averaged"])
@@ -182,8 +182,8 @@ class Trainer:
         """Return the batches that are left of the epoch.
 
         Every epoch begins with random numbers of its own, and a resumed one also with the
-        state that the task then had. Batches already used are skipped, or gone through again
-        where they cannot be. So whatever way a task loads its data, it resumes exactly.
+        state that the task had at its start. Batches already used are skipped or, where that is
+        impossible, loaded again. So every task resumes exactly, however it loads its data.
         """
         rank, count, resumed = self.ranks.rank, self.ranks.count, self._resumed
         seed_all(derived_seed(self.run.seed, NOISE, self.epoch, rank))
@@ -214,7 +214,7 @@ class Trainer:
         task.model = self.parallel
         resumed, now = self._resumed is not None, time.perf_counter()
         batches = self._batches()
-        if resumed:  # what was done before has been counted before
+        if resumed:  # the time before the resume is in ``seconds`` already
             now = time.perf_counter()
         for micro, batch in enumerate(batches, start=1):
             loaded = time.perf_counter()
@@ -239,7 +239,7 @@ class Trainer:
             if update.complete and self.epoch_step < wanted:
                 if self.diverged is not None:
                     break
-                pause(self)  # the end of an epoch has one of its own
+                pause(self)  # the last step of an epoch pauses after its evaluation
                 now = time.perf_counter()
         task.model = self.model
         if self.epoch_step < wanted and self.diverged is None:
@@ -251,14 +251,14 @@ class Trainer:
             raise ValueError("the task's step() did not once call update(loss) in a whole epoch")
 
     def _step_in_context(self, batch: Any, update: LossUpdate) -> Mapping[str, Tensor | float]:
-        """Make a step of a precision, or a part of one that other processes do not see yet."""
+        """Take a step in mixed precision, or an accumulated part of one without communication."""
         update.predict()
         alone = nullcontext() if update.complete else self.ranks.without_sync(self.parallel)
         with precision(self.settings, self.device), alone:
             return self.task.step(batch, update)
 
     def _read(self) -> None:
-        """Read the meter, log it if that is due, and notice divergence."""
+        """Read the meter, log the means if that is due, and detect divergence."""
         means, batches_ago = self.meter.read()
         if batches_ago is not None:
             self.diverged = self.step - batches_ago // self.settings.accumulate
@@ -314,7 +314,7 @@ class Trainer:
 
     @contextmanager
     def _evaluating(self) -> Iterator[None]:
-        """Evaluate the averaged weights, if any, and leave everything as it was."""
+        """Evaluate the averaged weights, if any, and restore modes and random numbers."""
         model = self.task.model = self.averaged.module if self.averaged else self.model
         modes = [(module, module.training) for module in model.modules()]
         model.eval()

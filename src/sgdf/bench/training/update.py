@@ -20,18 +20,18 @@ from .ranks import Ranks
 def precision(
     settings: Training, device: torch.device, forward: bool = True
 ) -> AbstractContextManager[Any]:
-    """Return the arithmetic of the forward pass, or that of all the rest."""
+    """Return the autocast context of the forward pass, or the one around everything else."""
     if settings.precision == "float32":
         return nullcontext()
     return torch.autocast(device.type, getattr(torch, settings.precision), enabled=forward)
 
 
 def clear_gradients(optimizer: Optimizer) -> None:
-    """Do what ``zero_grad`` does.
+    """Do what ``zero_grad`` does, faster.
 
-    Torch's own does so at length: it opens a record for the profiler, and takes 18 µs for the
-    four tensors of a small network, a quarter of what their step takes. An optimizer that has one
-    of its own may mean more by it.
+    Torch's own opens a record for the profiler, which takes 18 µs for the four tensors of a small
+    network: a quarter of their step (benchmarks/bench_loop.py). A ``zero_grad`` of an optimizer's
+    own may do more and is called.
     """
     if getattr(optimizer.zero_grad, "__func__", None) is not Optimizer.zero_grad:
         optimizer.zero_grad()
@@ -42,7 +42,7 @@ def clear_gradients(optimizer: Optimizer) -> None:
 
 
 class LossUpdate:
-    """What a task calls with a loss: see ``tasks.Update``."""
+    """The update that a task calls with a loss: the loop's side of ``tasks.Update``."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class LossUpdate:
             name: [p for group in optimizer.param_groups for p in group["params"]]
             for name, optimizer in optimizers.items()
         }
-        # Contexts and scalers that do nothing would still take a part of a tiny task's step.
+        # Contexts and scalers without effect would still cost a part of a tiny task's step.
         self.mixes = settings.precision != "float32"
         self.scales = settings.precision == "float16"
         self.scaler = torch.amp.GradScaler(device.type, enabled=self.scales, init_scale=2.0**16)
@@ -67,14 +67,18 @@ class LossUpdate:
             name: one for name, one in optimizers.items() if isinstance(one, MeasuresLoss)
         }
         self.before_step: Callable[[str], None] | None = None  # for probes
-        self.losses: dict[str, float] = {}  # of the parts of a step so far, for observers
+        self.losses: dict[
+            str, float
+        ] = {}  # accumulated parts of the current step, for optimizers that measure it
         self.settings, self.device, self.ranks = settings, device, ranks
-        self.stepped = False  # by the scaler, which has to know when the run's step is over
+        self.stepped = (
+            False  # whether the scaler made a step and must be updated at the end of the run's step
+        )
         self.used = False
         self.complete = True  # false for all but the last of the batches that make a step
 
     def __call__(self, loss: Tensor, optimizer: str = "model") -> None:
-        """Go backward from the loss, and make the optimizer's step if it is complete."""
+        """Run backward from the loss and, if the batch is complete, take the optimizer's step."""
         if self.mixes:
             with self.outside:
                 self._make(loss, optimizer)
@@ -108,12 +112,12 @@ class LossUpdate:
         clear_gradients(chosen)
 
     def predict(self) -> None:
-        """Let optimizers that measure the loss go to where they want it measured."""
+        """Let optimizers that measure the loss move to the point where they measure it."""
         for optimizer in self.observers.values():
             optimizer.predict()
 
     def _show(self, loss: float, optimizer: str) -> None:
-        """Show an optimizer that measures it the loss of a whole step, in all processes."""
+        """Pass the loss of a whole step, over all processes, to an optimizer that measures it."""
         loss += self.losses.pop(optimizer, 0.0)
         if not self.complete:
             self.losses[optimizer] = loss
@@ -122,7 +126,7 @@ class LossUpdate:
             self.observers[optimizer].observe(mean)
 
     def measure_curvature(self, task: Task, batch: Any, step: int) -> None:
-        """Let optimizers that measure curvature do so on the batch of this step, if it is time."""
+        """Let optimizers that measure curvature do so on this batch, if it is due."""
         for optimizer in self.curvature:
             if step % optimizer.hessian_every == 0:
                 with precision(self.settings, self.device):
@@ -132,6 +136,6 @@ class LossUpdate:
                 clear_gradients(optimizer)
 
     def end(self) -> None:
-        """End a step of the run, in which the scaler let several optimizers make theirs."""
+        """Update the scaler after the steps of all optimizers."""
         self.scaler.update()
         self.stepped = False
