@@ -76,7 +76,7 @@ def by_hand(name, options, batch_size):
                 hidden = hidden[0].detach(), hidden[1].detach()
                 loss = nn.functional.cross_entropy(outputs.flatten(0, 1), targets.flatten())
             else:
-                loss = task.loss(model(inputs), targets)
+                loss = task.criterion(model(inputs), targets)
             loss.backward()
             optimizer.step()
             total += loss.item()
@@ -94,12 +94,12 @@ def by_the_bench(name, options, batch_size, folder):
     }
     (run,) = resolve_machine(read(document), torch.get_num_threads()).runs
     trainer = Trainer(run, Ranks())
-    folder.prepare(run)
-    keeper = Recorder(folder, 60.0, threading.Event(), lambda event: None)
-    keeper.begin(trainer)
+    folder.prepare(run.as_table())
+    recorder = Recorder(folder, 60.0, threading.Event(), lambda event: None)
+    recorder.begin(trainer)
 
     def pause(trainer):
-        keeper(trainer)
+        recorder(trainer)
         if not trainer.epoch_step:
             raise EndOfEpoch
 
