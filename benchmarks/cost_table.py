@@ -1,4 +1,4 @@
-"""Make the README's cost table, and say whether the native step keeps its bounds.
+"""Make the README's cost table, and check the bounds of the native step.
 
 Prints Markdown with the machine, versions and date. Run it when nothing else runs.
 """
@@ -40,7 +40,7 @@ def markdown(native, everything):
 
 
 def bounds(native, everything):
-    """Yield each bound of the native step with the figure found."""
+    """Yield each bound of the native step with the measured value."""
     own = native.cost("SGDF", "fused")
     yield "of fused Adam", own.to_adam.median, "<=", BOUNDS[native.problem]
     yield "of the limit, same step", own.to_limit.median, "<=", 1.10

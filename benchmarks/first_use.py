@@ -1,4 +1,4 @@
-"""Measure what the native step's first use costs: built from nothing, and from the cache."""
+"""Measure the time of the first native step: with a build, and from the cache."""
 
 import os
 import statistics

@@ -1,4 +1,4 @@
-"""Measure what `from sgdf import *` adds to `import torch`: medians over fresh processes."""
+"""Measure the time that `from sgdf import *` adds to `import torch`: median of new processes."""
 
 import statistics
 import subprocess
@@ -14,7 +14,7 @@ print(time.perf_counter() - start)
 
 
 def main():
-    """Print the figure."""
+    """Print the median."""
     command = [sys.executable, "-c", PROGRAM]
     times = [float(subprocess.check_output(command)) for _ in range(7)]
     print(

@@ -1,7 +1,7 @@
-"""Measure what the monitor costs: a look in relation to the training steps between two looks.
+"""Measure the cost of the monitor, relative to the training steps between two measurements.
 
-Whole training steps on the CPU: of the digits example's network, the smallest that anyone
-would watch, and of two larger ones. Run it when nothing else runs.
+Whole training steps on the CPU: of the digits example's network, the smallest that is worth
+monitoring, and of two larger ones. Run it when nothing else runs.
 """
 
 import statistics
@@ -40,14 +40,14 @@ def cost_problem(name):
 
 
 def seconds(function):
-    """Return the time that a call takes."""
+    """Return the time of a call."""
     start = time.perf_counter()
     function()
     return time.perf_counter() - start
 
 
 def training_steps(optimizer, backward):
-    """Return median times of a training step unwatched, and of one that is looked at."""
+    """Return the median times of a training step without the monitor, and of a measured one."""
 
     def step():
         backward()
@@ -63,10 +63,10 @@ def training_steps(optimizer, backward):
 
 
 def between_looks(optimizer):
-    """Return what a watched step that is not looked at takes more than an unwatched one.
+    """Return the extra time of a monitored step that is not measured.
 
-    The optimizer's step alone, many times: hooks that return at once are lost in the noise
-    of a training step.
+    Of the optimizer's step alone, many times: in a training step the time of hooks that return
+    at once would be lost in the noise.
     """
     times = [], []
     for _ in range(20 * ROUNDS):
@@ -78,7 +78,7 @@ def between_looks(optimizer):
 
 
 def main():
-    """Print the figures and whether they keep the bound."""
+    """Print the times and whether they stay within the bound."""
     torch.manual_seed(0)
     print(f"{'':14}{'step':>10}{'a look':>10}{'every 50':>10}{'between looks':>16}")
     small = digits_problem()

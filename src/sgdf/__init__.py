@@ -1,4 +1,4 @@
-"""SGDF: stochastic gradient descent on a filtered gradient, and the filter for everyone."""
+"""SGDF: stochastic gradient descent on a filtered gradient, and the filter for any optimizer."""
 
 import importlib
 import typing
@@ -31,8 +31,8 @@ __all__ = [
 ]
 __version__ = "0.1.0"
 
-# Where each name is defined. It is fetched when first asked for: importing torch takes more
-# than a second, which `sgdf --help` need not wait for.
+# The module that defines each public name. It is imported when the name is first used:
+# importing torch takes more than a second, and `sgdf --help` should not wait for it.
 _HOMES = {
     "SGDF": "optim.sgdf",
     "FilterAdam": "optim.filter_adam",
@@ -52,7 +52,9 @@ def __getattr__(name: str) -> object:
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     home = importlib.import_module(f".{_HOMES[name]}", __name__)
-    value = home if _HOMES[name] == name else getattr(home, name)  # a module is its own home
+    value = (
+        home if _HOMES[name] == name else getattr(home, name)
+    )  # `monitor` names the module itself
     globals()[name] = value
     return value
 

@@ -1,6 +1,6 @@
-"""What becomes of the filtered gradient: pure maps from the estimate to an update.
+"""Update directions: pure functions of the filtered gradient (the estimate).
 
-Tensors in, new tensors out, as in ``sgdf.filter``; the learning rate comes afterwards.
+Tensors in, new tensors out, as in ``sgdf.filter``; the learning rate is applied afterwards.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from torch import Tensor
 from .filter import one_minus_power, power
 
 NS_COEFFICIENTS = (3.4445, -4.7750, 2.0315)
-"""Of the quintic that pulls singular values towards 1 (Jordan et al., Muon, 2024)."""
+"""Coefficients of the quintic that moves singular values towards 1 (Jordan et al., Muon, 2024)."""
 _SMALLEST_NORM = 1e-7
 
 SHAPE_SCALES = (None, "original", "match_rms_adamw")
@@ -34,7 +34,7 @@ def adam_direction(
         v_t = \beta_2 v_{t-1} + (1-\beta_2)\, g_t^2, \qquad
         \hat g_t \big/ \left(\sqrt{v_t / (1-\beta_2^t)} + \varepsilon\right)
 
-    Where both are zero, as with ``eps=0`` and no gradient yet, the direction is 0.
+    Where numerator and denominator are both zero (``eps=0``, no gradient yet), the direction is 0.
 
     Returns:
         The direction and :math:`v_t`.
@@ -48,13 +48,13 @@ def adam_direction(
 
 
 def root_correction(beta2: float, step: float | Tensor) -> float | Tensor:
-    """Return what the root of the second moment is divided by to undo its start at zero."""
+    """Return the divisor of the second moment's root that undoes the start at zero."""
     correction = one_minus_power(beta2, step)
     return correction.sqrt() if isinstance(correction, Tensor) else math.sqrt(correction)
 
 
 def sign_direction(estimate: Tensor) -> Tensor:
-    """Return -1, 0 or 1 for each element; 0 for a NaN, as ``torch.sign`` has it."""
+    """Return -1, 0 or 1 for each element; 0 for a NaN, as in ``torch.sign``."""
     return estimate.sign()
 
 
@@ -68,11 +68,11 @@ def orthogonal_direction(
     r"""Bring the estimate's singular values near 1 by Newton–Schulz iterations.
 
     The estimate, as a matrix :math:`X` of its first dimension by the rest, divided by its
-    norm, goes ``ns_steps`` times through
+    norm, is transformed ``ns_steps`` times by
 
     .. math:: X \leftarrow aX + \left(b\,XX^\top + c\,(XX^\top)^2\right) X
 
-    in bfloat16, as ``torch.optim.Muon`` does it, and is scaled by ``shape_scale``. With the
+    in bfloat16, as in ``torch.optim.Muon``, and is scaled by ``shape_scale``. With the
     usual coefficients five iterations take singular values of a hundredth of the norm and more
     to between 0.68 and 1.14, some 0.02 further off with bfloat16's rounding: they do not
     converge, which training does not need.
@@ -90,7 +90,7 @@ def orthogonal_direction(
 
 
 def shape_scale(shape: torch.Size, adjust_lr_fn: str | None) -> float:
-    """Return what an orthogonal update of this shape is multiplied by.
+    """Return the factor that an orthogonal update of this shape is multiplied by.
 
     None and ``"original"`` give tall matrices the root of their aspect ratio;
     ``"match_rms_adamw"`` gives every matrix an update as large as AdamW's, element by

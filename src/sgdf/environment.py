@@ -1,4 +1,4 @@
-"""The machine and the versions that a figure needs beside it."""
+"""The machine and the versions that a measurement depends on."""
 
 from __future__ import annotations
 
@@ -12,11 +12,14 @@ from pathlib import Path
 import torch
 
 from . import __version__
-from .optim.native.step import native_fault
+from .optim.native.step import native_status
 
 
 def environment() -> dict[str, str]:
-    """Return the machine, versions and date that a figure needs beside it."""
+    """Return the machine, the versions and the date to record beside a measurement.
+
+    Nothing is built: "native step" is "built" once this process has used it.
+    """
     libraries = ("torch", "pytorch_optimizer")
     return {
         "date": datetime.now(UTC).date().isoformat(),
@@ -27,7 +30,7 @@ def environment() -> dict[str, str]:
         "python": platform.python_version(),
         "sgdf": __version__,
         **{name: metadata.version(name) for name in libraries if importlib.util.find_spec(name)},
-        "native step": native_fault() or "built",
+        "native step": native_status(),
     }
 
 

@@ -17,11 +17,11 @@ CORRECTIONS = ("paper", "none")
 
 
 class FilterOutput(NamedTuple):
-    """What one step of the filter yields.
+    """The result of one step of the filter.
 
     ``estimate`` is the filtered gradient and ``gain`` the weight in [0, 1] before
     the power ``gamma`` is taken; ``mean`` and ``var`` are the running moments to
-    hand to the next step.
+    pass to the next step.
     """
 
     estimate: Tensor
@@ -31,12 +31,12 @@ class FilterOutput(NamedTuple):
 
 
 class FilterScalars(NamedTuple):
-    """The numbers of one step that are the same for every element."""
+    """The numbers of one step that all elements share."""
 
     mean_correction: float | Tensor
     """Divides the running mean to undo its start at zero."""
     residual_weight: float | Tensor
-    """What the squared residual weighs against ``var`` in the gain: c in the docstring below."""
+    """Weight of the squared residual against ``var`` in the gain: c_t in ``filter_gradient``."""
     exponent: float | Tensor
     """The power that the gain is raised to."""
 
@@ -112,7 +112,7 @@ def filter_gradient(
     gamma_decay: float = 0.0,
     correction: str = "paper",
 ) -> FilterOutput:
-    r"""Filter one gradient; the arguments are left as they are.
+    r"""Filter one gradient; the arguments are not changed.
 
     With the gradient :math:`g_t` and the moments :math:`m_{t-1}, s_{t-1}` (zero
     before the first step), element by element:
@@ -134,16 +134,16 @@ def filter_gradient(
         mean: running mean before this step.
         var: running residual variance before this step.
         step: number of this step, 1 for the first; a tensor keeps the arithmetic
-            on its device, and is trusted rather than read.
+            on its device, and its value is not checked.
         betas: decay rates of ``mean`` and ``var``.
         eps: added to the squared residual.
-        gamma: power of the gain. 0 returns the gradient as it came.
-        gamma_decay: lets the power shrink as ``gamma / step**gamma_decay``.
+        gamma: power of the gain. 0 returns the gradient unchanged.
+        gamma_decay: makes the power shrink as ``gamma / step**gamma_decay``.
         correction: ``"paper"`` for the factor :math:`c_t` above, ``"none"`` for
             :math:`c_t = 1-\beta_2^t`, Adam's correction alone.
 
     Returns:
-        The estimate, the gain :math:`K_t` and the moments to carry on, in float32
+        The estimate, the gain :math:`K_t` and the moments for the next step, in float32
         or the widest dtype among the arguments.
 
     Example:
@@ -187,16 +187,16 @@ def estimate_gradient(
     corrected_mean = mean / scalars.mean_correction
     residual = grad - corrected_mean
     total = residual.square().add_(eps).mul_(scalars.residual_weight).add_(var)
-    # The floor matters only where 0 would stand over 0, and makes that 0.
+    # The floor only matters where the ratio would be 0/0, and makes it 0.
     gain = var / total.clamp_min_(torch.finfo(grad.dtype).tiny)
     estimate = torch.addcmul(corrected_mean, power(gain, scalars.exponent), residual)
     return estimate, gain, residual
 
 
 def power(base: Tensor, exponent: float | Tensor) -> Tensor:
-    """Return ``base**exponent``, where autograd could see it with slope 0 at a base of 0.
+    """Return ``base**exponent``; autograd takes its slope at a base of 0 to be 0.
 
-    A power below 1 is infinitely steep there, and would make a NaN of every zero gradient.
+    A power below 1 is infinitely steep there, and would turn every zero gradient into a NaN.
     """
     steep = isinstance(exponent, Tensor) or exponent < 1.0
     if not steep or not torch.is_grad_enabled():

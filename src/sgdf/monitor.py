@@ -1,7 +1,7 @@
 """Live statistics of a running optimizer: what the filter does to the gradients.
 
-Nothing of the training changes by a bit: the numbers are worked out after a step, from
-the gradients and the state that it leaves, on a fixed selection of elements.
+Monitoring does not change the training by a single bit: the statistics are computed after a
+step, from the gradients and the state that it leaves, on a fixed selection of elements.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ _GOLDEN_RATIO = (math.sqrt(5.0) - 1.0) / 2.0  # its multiples fall evenly into [
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 
 Statistics = dict[str, float]
-"""By name, see ``attach``."""
+"""Values by name; ``attach`` lists the names."""
 
 
 class Writer(Protocol):
-    """What is needed of TensorBoard's ``SummaryWriter``, or of something like it."""
+    """The part of TensorBoard's ``SummaryWriter`` that the monitor needs."""
 
     def add_scalar(self, tag: str, scalar_value: float, global_step: int) -> Any:
-        """Take one number."""
+        """Record one number."""
 
     def add_histogram(self, tag: str, values: Tensor, global_step: int) -> Any:
-        """Take many."""
+        """Record the distribution of many numbers."""
 
 
 def attach(
@@ -44,32 +44,33 @@ def attach(
     writer: Writer | None = None,
     max_elements: int | None = 2048,
 ) -> Monitor:
-    """Watch an optimizer from its next step on.
+    """Monitor an optimizer from its next step on.
 
-    Each ``every``-th step is looked at. What was found then is in ``monitor.latest``: empty before
-    the first of them, then a dict with the number of the ``step`` since ``attach``, statistics
-    of all parameters together as ``total``, and those of each as ``params``, by name where the
-    optimizer was given named parameters and as ``group0.param0`` where not:
+    Every ``every``-th step is measured. ``monitor.latest`` has the statistics of the last one:
+    it is empty before the first, then a dict with the number of the ``step`` since ``attach``,
+    the statistics of all parameters together under ``total``, and those of each parameter under
+    ``params``, by its name if the optimizer was given named parameters, else as
+    ``group0.param0``:
 
     - ``gain_mean``, ``gain_q05``, ``gain_q25``, ``gain_q50``, ``gain_q75``, ``gain_q95``: the
       gain K before its power is taken, from 0 (the running mean counts) to 1 (the gradient
       counts);
-    - ``residual_rms``: root mean square of what the gradient is away from its running mean,
-      and ``residual_ratio``: the same in relation to the gradient's;
-    - ``cosine``: between the estimate and the gradient;
-    - ``update_ratio``: norm of the parameter's change in relation to its own.
+    - ``residual_rms``: root mean square of the gradient's distance from its running mean, and
+      ``residual_ratio``: this divided by the root mean square of the gradient;
+    - ``cosine``: of the angle between the estimate and the gradient;
+    - ``update_ratio``: norm of the parameter's change divided by the norm of the parameter.
 
-    The gradient is that which the filter saw, with coupled decay. ``UnifiedMomentum`` has no
-    gain; there the momentum is the estimate, and what it averages the running mean.
+    The gradient is the filter's input, including coupled decay. ``UnifiedMomentum`` has no
+    gain; there the momentum is the estimate, and the running mean is the average that it holds.
 
     Args:
-        optimizer: one of this package's, or of a class from ``sgdf.filtered``.
-        every: how many steps from one look to the next.
+        optimizer: one of this package, or of a class from ``sgdf.filtered``.
+        every: number of steps from one measurement to the next.
         writer: a TensorBoard ``SummaryWriter``; gets ``sgdf/total/...`` and, for each
             parameter, ``sgdf/<statistic>/<name>`` as scalars and ``sgdf/gain/<name>`` as a
             histogram.
-        max_elements: how many elements of a parameter to look at, from all over it; None for
-            all.
+        max_elements: number of elements of a parameter to measure, spread over all of it; None
+            for all.
 
     Example:
         >>> import torch, sgdf
@@ -86,21 +87,21 @@ def attach(
 
 
 class _Look(NamedTuple):
-    """What one parameter shows."""
+    """The measurement of one parameter."""
 
     sums: Tensor
-    """Over all its elements, as ``_SUMS`` names them."""
+    """Sums over all its elements, in the order of ``_SUMS``."""
     gains: Tensor | None
-    """Of the elements looked at, in order."""
+    """The gains of the measured elements, sorted."""
     weight: float
-    """How many elements each of them stands for."""
+    """How many elements each measured one stands for."""
 
 
 _SUMS = ("count", "gain", "grad²", "estimate²", "grad·estimate", "residual²", "update²", "param²")
 
 
 class Monitor:
-    """What ``attach`` returns; also a context that detaches at its end."""
+    """The handle that ``attach`` returns; as a context manager it detaches at the end."""
 
     def __init__(
         self,
@@ -136,7 +137,7 @@ class Monitor:
         ]
 
     def detach(self) -> None:
-        """Stop watching; ``latest`` stays."""
+        """Stop monitoring; ``latest`` is kept."""
         for hook in self._hooks:
             hook.remove()
 
@@ -147,7 +148,7 @@ class Monitor:
         self.detach()
 
     def _elements(self, tensor: Tensor) -> Tensor:
-        """Return some elements of a tensor, the same of each that has its shape, as reals."""
+        """Return some elements as reals: the same ones for all tensors of a shape."""
         tensor = tensor.detach()
         if self._max_elements is None or tensor.numel() <= self._max_elements:
             chosen = tensor.reshape(-1)
@@ -159,7 +160,7 @@ class Monitor:
 
     @torch.no_grad()
     def _remember(self, optimizer: Any, *_: object) -> None:
-        """Before a step that is to be looked at: note where the parameters are."""
+        """Before a step that will be measured: copy the values of the parameters."""
         if (self._steps + 1) % self._every == 0:
             for group in optimizer.param_groups:
                 for param in group["params"]:
@@ -167,13 +168,13 @@ class Monitor:
 
     @torch.no_grad()
     def _look(self, optimizer: Any, *_: object) -> None:
-        """After the step: work out the statistics."""
+        """After the step: compute the statistics."""
         before, self._before = self._before, {}
         self._steps += 1
         found_inf = getattr(optimizer, "found_inf", None)
         if not before or (found_inf is not None and bool(found_inf)):
             return
-        # Parameters of one group, dtype and step are looked at together: there may be hundreds.
+        # Parameters of one group, dtype and step are measured together: there may be hundreds.
         count, *_buffers = optimizer._recalled_keys
         parts: dict[Any, dict[str, Tensor]] = {}
         groups: dict[Any, Group] = {}
@@ -202,7 +203,7 @@ class Monitor:
         params: dict[str, Tensor],
         before: dict[Tensor, Tensor],
     ) -> dict[str, _Look]:
-        """Return what these parameters of one group show after the step of this number."""
+        """Return the measurements of these parameters of one group after step number ``step``."""
 
         def column(tensors: Iterable[Tensor]) -> Tensor:
             return torch.cat([self._elements(tensor) for tensor in tensors])
@@ -249,13 +250,13 @@ class Monitor:
 
 @functools.cache
 def _places(size: int, count: int) -> Tensor:
-    """Return where to look in a tensor of a size: everywhere, whatever the width of a matrix."""
+    """Return the indices to measure: spread evenly over a tensor of any shape."""
     shares = torch.arange(1, count + 1, dtype=torch.float64) * _GOLDEN_RATIO % 1.0
     return (shares * size).long()
 
 
 def _named(optimizer: Optimizer) -> dict[str, tuple[Group, Tensor]]:
-    """Return groups and parameters by name; two of one name get that of their group, too."""
+    """Return groups and parameters by name; a name that occurs twice gets its group as a prefix."""
     rows: list[tuple[str, str, Group, Tensor]] = []
     for index, group in enumerate(optimizer.param_groups):
         names = group.get("param_names") or [
@@ -288,7 +289,7 @@ def _statistics(looks: list[_Look]) -> Statistics:
 
 
 def _gain_quantiles(looks: list[_Look]) -> list[float]:
-    """Return the least gains that at least such shares of the elements do not exceed."""
+    """Return the quantiles of the gains: for each, the smallest gain that enough stay within."""
     shown = [_thinned(look) for look in looks]
     gains, order = torch.cat([gains for gains, _ in shown]).sort()
     weights = torch.cat([torch.full_like(gains, weight) for gains, weight in shown])
@@ -299,9 +300,9 @@ def _gain_quantiles(looks: list[_Look]) -> list[float]:
 
 
 def _thinned(look: _Look) -> tuple[Tensor, float]:
-    """Return some of a parameter's gains and what each stands for.
+    """Return some of a parameter's gains and the number of elements that each stands for.
 
-    To sort them all, of hundreds of parameters, takes longer than everything else.
+    Sorting all gains of hundreds of parameters would take longer than everything else.
     """
     assert look.gains is not None
     stride = max(1, len(look.gains) // 512)

@@ -100,14 +100,14 @@ def test_no_nan(dtype, gamma, eps, size, beta1):
         assert all(torch.isfinite(tensor).all() for tensor in out)
 
 
-def test_nothing_over_nothing_counts_as_zero():
+def test_zero_over_zero_is_zero():
     grad, zeros = torch.zeros(3), torch.zeros(3)
     out = filter_gradient(grad, zeros, zeros, 1, betas=(0.9, 0.999), eps=0.0, gamma=1.0)
     assert torch.equal(out.gain, zeros)
     assert torch.equal(out.estimate, zeros)
 
 
-def test_arguments_are_left_alone():
+def test_arguments_are_not_changed():
     arguments = [torch.randn(4), torch.randn(4), torch.rand(4)]
     copies = [tensor.clone() for tensor in arguments]
     filter_gradient(*arguments, 3, **OPTIONS)
@@ -135,7 +135,7 @@ def test_scalars_on_a_device_are_as_exact_as_on_the_host(beta, correction):
             np.testing.assert_allclose([float(x) for x in device], host, rtol=tolerance)
 
 
-def test_float32_steps_need_the_careful_form():
+def test_float32_steps_need_expm1():
     step = torch.tensor(1.0)
     assert one_minus_power(0.999, step).item() == pytest.approx(0.001, rel=1e-7)
     assert (1 - 0.999**step).item() != pytest.approx(0.001, rel=1e-6)
@@ -224,10 +224,11 @@ def test_variance_estimate_is_short_by_a_known_share():
 
     The residuals of one chain are correlated over about 1/(1-β1) steps and averaged over
     1/(1-β2), the 200,000 chains are independent: 0.5 % is more than 10 standard deviations.
+    After 80 steps the start weighs less than 0.03 %.
     """
     beta1, beta2 = 0.9, 0.9
     for correction in ("paper", "none"):
-        *_, (step, grad, out) = filtered_noise(150, (beta1, beta2), correction)
+        *_, (step, grad, out) = filtered_noise(80, (beta1, beta2), correction)
         estimate = estimated_variance(step, grad, out, beta1).mean().item()
         actual = out.mean.var().item() if correction == "paper" else SIGMA**2
         assert estimate / actual == pytest.approx(2 * beta1**2 / (1 + beta1), rel=0.005 + TOLERANCE)

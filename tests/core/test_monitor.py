@@ -101,7 +101,7 @@ def test_filtered_optimizers_show_the_same_filter(inner):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.complex64])
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
-def test_some_elements_stand_for_all(dtype, layout):
+def test_a_selection_of_elements_represents_all(dtype, layout):
     """2,048 of 262,144 elements whose size depends on where they lie: some 2 % off on average."""
     torch.manual_seed(0)
     scales = torch.linspace(0.1, 4.0, 512) * torch.linspace(0.1, 4.0, 512)[:, None]
@@ -128,7 +128,7 @@ def test_some_elements_stand_for_all(dtype, layout):
 
 @each_case
 @each_path
-def test_every_optimizer_can_be_watched(case, path):
+def test_every_optimizer_can_be_monitored(case, path):
     problem = Quadratic(torch.float32)
     optimizer = build(case, problem.params, path, weight_decay=0.01)
     monitor = sgdf.monitor.attach(optimizer, every=3)
@@ -146,7 +146,7 @@ def test_every_optimizer_can_be_watched(case, path):
             assert quantiles[-1] <= 1.0
 
 
-def test_momentum_stands_for_the_estimate_where_there_is_no_filter():
+def test_without_a_filter_the_momentum_is_the_estimate():
     param = torch.nn.Parameter(torch.ones(2))
     optimizer = sgdf.UnifiedMomentum([param], lr=1.0, beta=0.0)
     monitor = sgdf.monitor.attach(optimizer, every=1)
@@ -219,7 +219,7 @@ def test_other_things_in_an_inner_optimizers_state():
     assert monitor.latest["total"]["update_ratio"] == 0.0
 
 
-def test_what_has_no_value_is_nan():
+def test_undefined_statistics_are_nan():
     param = torch.nn.Parameter(torch.zeros(3))
     optimizer = sgdf.SGDF([param], lr=0.1)
     monitor = sgdf.monitor.attach(optimizer, every=1)
@@ -233,7 +233,7 @@ def test_what_has_no_value_is_nan():
 # When it looks.
 
 
-def test_it_looks_every_so_often_and_names_what_has_names():
+def test_every_nth_step_is_measured_and_parameters_keep_their_names():
     model = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.Linear(2, 1))
     model[1].bias.requires_grad_(False)
     optimizer = sgdf.SGDF(model.named_parameters(), lr=0.1)
@@ -249,7 +249,7 @@ def test_it_looks_every_so_often_and_names_what_has_names():
     assert list(monitor.latest["params"]) == ["0.weight", "0.bias", "1.weight"]
 
 
-def test_detached_it_sees_nothing_more():
+def test_a_detached_monitor_measures_nothing():
     problem = Quadratic()
     optimizer = sgdf.SGDF(problem.params, lr=0.1)
     with sgdf.monitor.attach(optimizer, every=1) as monitor:
@@ -319,7 +319,7 @@ def assert_unchanged(construct):
     assert not any(p.grad.requires_grad for p in watched.params)
 
 
-def test_copies_are_not_watched():
+def test_copies_are_not_monitored():
     problem = Quadratic()
     optimizer = sgdf.SGDF(problem.params, lr=0.1)
     monitor = sgdf.monitor.attach(optimizer, every=1)

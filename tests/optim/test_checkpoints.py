@@ -64,7 +64,7 @@ def test_state_dict_has_torchs_shape(case):
 
 
 @each_case
-def test_loading_fills_in_what_other_checkpoints_lack(case):
+def test_loading_completes_checkpoints_with_missing_options(case):
     problem = Quadratic(torch.float32)
     groups = [{"params": problem.params[:2], "weight_decay": 1e-3}, {"params": problem.params[2:]}]
     optimizer = build(case, groups, weight_decay=1e-5, maximize=True)
@@ -87,7 +87,7 @@ def test_loading_fills_in_what_other_checkpoints_lack(case):
 
 
 @each_case
-def test_loading_asks_the_users_hooks_first_and_last(case):
+def test_the_users_load_hooks_run_first_and_last(case):
     problem = Quadratic(torch.bfloat16)
     optimizer = build(case, problem.params)
     train(optimizer, problem, 2)
@@ -113,7 +113,7 @@ def test_loading_asks_the_users_hooks_first_and_last(case):
 
 @each_case
 @pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))])
-def test_copies_go_on_alone(case, duplicate):
+def test_copies_are_independent(case, duplicate):
     problem = Quadratic()
     optimizer = build(case, problem.params)
     train(optimizer, problem, 3)

@@ -89,7 +89,7 @@ def test_zero_gradients_leave_the_parameters_alone(case, path, dtype, eps):
 
 @each_case
 @every_path
-def test_without_momentum_old_gradients_leave_no_trace(case, path):
+def test_without_momentum_old_gradients_have_no_influence(case, path):
     skip_without(case, case.plain is not None, "direction of the gradient's size")
     param = torch.nn.Parameter(torch.zeros(3))
     options = case.known(betas=(0.0, 0.999), beta=0.0)

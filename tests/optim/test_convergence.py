@@ -5,6 +5,17 @@ import torch
 
 from cases import build, each_case, each_path, skip_without
 
+# That the paths agree is tested elsewhere (test_paths.py), so for problems of thousands of steps
+# the fastest one is enough: what the optimizer takes by default.
+fastest_path = pytest.mark.parametrize(
+    "path",
+    [
+        "default",
+        pytest.param("single", marks=pytest.mark.slow),
+        pytest.param("foreach", marks=pytest.mark.slow),
+    ],
+)
+
 
 def minimise(case, path, start, loss_of, steps, **options):
     param = torch.nn.Parameter(start.clone())
@@ -31,7 +42,7 @@ def test_parabola(case, path):
 
 
 @each_case
-@each_path
+@fastest_path
 def test_rosenbrock(case, path):
     start = torch.tensor([-1.2, 1.0], dtype=torch.float64)
 
@@ -44,7 +55,7 @@ def test_rosenbrock(case, path):
 
 
 @each_case
-@each_path
+@fastest_path
 def test_matrix_factorisation(case, path):
     generator = torch.Generator().manual_seed(3)
     left, right = (torch.randn(n, 3, generator=generator) for n in (8, 6))

@@ -1,189 +1,24 @@
-"""``filtered``: any optimizer on the filtered gradient, and the traps on the way there.
-
-Each trap needs an inner optimizer that sets it, and the table of those that must work stands
-here too: hence the length.
-"""
+"""``filtered``: what it computes, what it leaves unchanged, and difficult inner optimizers."""
 
 import copy
-import importlib.util
 import inspect
-import io
-import pickle
-import warnings
 
 import numpy as np
 import pytest
 import torch
-from torch.distributed import checkpoint as dcp
-from torch.distributed.checkpoint.state_dict import (
-    get_optimizer_state_dict,
-    set_optimizer_state_dict,
-)
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 import sgdf
-from cases import Quadratic, assert_equal, snapshot, train
+from cases import Quadratic, assert_equal, snapshot
 from reference import ReferenceSGDF
+from small_network import network
 
-# Without the hooks that torch wraps around it once a test has built one.
+# SGD's step without the hooks that torch wraps around it when the first SGD is made.
 unhooked_sgd_step = torch.optim.SGD.step
 if hasattr(unhooked_sgd_step, "hooked"):
     unhooked_sgd_step = unhooked_sgd_step.__wrapped__
 KEYS = {"filter_step", "filter_exp_avg", "filter_exp_var"}
-
-# The table: every optimizer of torch.optim, and of pytorch-optimizer where it is installed.
-
-REFUSED = {"LBFGS", "SparseAdam"}
-OF_TORCH = {
-    name: value
-    for name, value in vars(torch.optim).items()
-    if inspect.isclass(value) and issubclass(value, Optimizer) and value is not Optimizer
-}
-NOT_ALONE = {
-    "AdaHessian": "differentiates the gradients once more",
-    "SophiaH": "differentiates the gradients once more",
-    "AdaLOMO": "takes a model, and steps inside its backward pass",
-    "LOMO": "takes a model, and steps inside its backward pass",
-    "AdamMini": "takes a model",
-    "BSAM": "evaluates its closure several times in a step",
-    "DeMo": "needs einops and a process group",
-    "DistributedMuon": "needs a process group",
-    "MuonClip": "takes a model",
-}
-WRAPPERS = {
-    *("FriendlySAM", "GSAM", "LookSAM", "Lookahead", "Magma", "OrthoGrad", "PCGrad", "SAM"),
-    *("SafeFP16Optimizer", "ScheduleFreeWrapper", "TRAC", "WSAM"),
-}
-ONLY_FLOAT32 = {"FAdam"}
-OWN_RANDOMNESS = {"Kron"}  # decides by a random number when to recompute; chaotic to 1e-6
-
-
-def library():
-    if not importlib.util.find_spec("pytorch_optimizer"):
-        return {}
-    import pytorch_optimizer
-
-    return {
-        name: value
-        for name, value in vars(pytorch_optimizer).items()
-        if inspect.isclass(value) and issubclass(value, Optimizer)
-        if name not in NOT_ALONE and not value.__module__.startswith("torch.")
-    }
-
-
-LIBRARY = library()
-
-
-def arguments(optimizer_class, **given):
-    """Return what an optimizer cannot do without."""
-    known = inspect.signature(optimizer_class).parameters
-    given = {"lr": 0.01, "num_iterations": 15, **given}
-    if optimizer_class.__name__ == "SaRA":
-        given["threshold"] = 10.0  # else it moves none of these parameters
-    return {name: value for name, value in given.items() if name in known}
-
-
-def grouped(optimizer_class, params):
-    """Return parameters as this optimizer likes them; those it does not take stay still."""
-    if optimizer_class.__name__ == "SpectralSphere" or optimizer_class is torch.optim.Muon:
-        return [param for param in params if param.dim() == 2]
-    if "Mu" in optimizer_class.__name__ or optimizer_class.__name__ == "AdaGO":
-        matrices = [param for param in params if param.dim() == 2]
-        others = [param for param in params if param.dim() != 2]
-        return [
-            {"params": matrices, "use_muon": True},
-            {"params": others, "use_muon": False},
-        ]
-    return params
-
-
-def network(dtype=torch.float64):
-    torch.manual_seed(0)
-    model = torch.nn.Sequential(torch.nn.Linear(4, 6), torch.nn.Tanh(), torch.nn.Linear(6, 2))
-    return model.to(dtype), torch.randn(16, 4, dtype=dtype), torch.randn(16, 2, dtype=dtype)
-
-
-def needs_loss(optimizer):
-    return "AliG" in type(optimizer).__name__
-
-
-def fit(build, steps=15, dtype=torch.float64):
-    """Train a small network with minibatches; return its parameters and the optimizer."""
-    model, inputs, targets = network(dtype)
-    optimizer = build(list(model.parameters()))
-    for step in range(steps):
-        optimizer.zero_grad()
-        loss = (model(inputs[step % 4 :: 4]) - targets[step % 4 :: 4]).square().mean()
-        loss.backward()
-        torch.manual_seed(step)
-        optimizer.step(*([loss.item] if step % 2 or needs_loss(optimizer) else []))
-    return list(model.parameters()), optimizer
-
-
-def assert_own_trajectory(optimizer_class):
-    dtype = torch.float32 if optimizer_class.__name__ in ONLY_FLOAT32 else torch.float64
-    tolerance = 1e-5 if dtype == torch.float32 else 1e-10
-    if optimizer_class.__name__ in OWN_RANDOMNESS:
-        tolerance = 1e-5
-    options = arguments(optimizer_class)
-    filtered = sgdf.filtered(optimizer_class)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the library's own
-        own, _ = fit(
-            lambda params: optimizer_class(grouped(optimizer_class, params), **options),
-            dtype=dtype,
-        )
-        ours, optimizer = fit(
-            lambda params: filtered(grouped(optimizer_class, params), **options, filter_gamma=0.0),
-            dtype=dtype,
-        )
-        different, _ = fit(
-            lambda params: filtered(grouped(optimizer_class, params), **options), dtype=dtype
-        )
-    for p, q in zip(ours, own, strict=True):
-        torch.testing.assert_close(p, q, rtol=0, atol=tolerance)
-    # The filter makes more of a difference than rounding ever would.
-    assert max((p - q).abs().max() for p, q in zip(different, own, strict=True)) > 10 * tolerance
-    moved = [p for group in optimizer.param_groups for p in group["params"]]
-    assert all(optimizer.state[p].keys() >= KEYS for p in moved)
-
-
-@pytest.mark.parametrize("name", sorted(set(OF_TORCH) - REFUSED))
-def test_without_gain_torchs_optimizers_keep_their_trajectory(name):
-    assert_own_trajectory(OF_TORCH[name])
-
-
-@pytest.mark.skipif(not LIBRARY, reason="pytorch-optimizer is not installed")
-@pytest.mark.parametrize("name", sorted(LIBRARY))
-def test_without_gain_the_librarys_optimizers_keep_their_trajectory(name):
-    if name in WRAPPERS:
-        with pytest.raises(TypeError, match="wraps another optimizer; filter that one"):
-            sgdf.filtered(LIBRARY[name])
-    else:
-        assert_own_trajectory(LIBRARY[name])
-
-
-@pytest.mark.parametrize("name", sorted(REFUSED))
-def test_what_cannot_be_filtered_is_refused(name):
-    with pytest.raises(TypeError, match=f"does not support {name}: its"):
-        sgdf.filtered(OF_TORCH[name])
-
-
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        (None, "takes a class of optimizers, got NoneType"),
-        (torch.nn.Linear, "takes a class of optimizers, got type"),
-        (torch.optim.SGD([torch.ones(1)]), "takes a class of optimizers, got SGD"),
-        (sgdf.filtered(torch.optim.SGD), "FilteredSGD filters its gradients already"),
-        (sgdf.SGDF, "SGDF filters its gradients already"),
-    ],
-)
-def test_what_is_no_class_of_optimizers_is_refused(wrong, message):
-    with pytest.raises(TypeError, match=message):
-        sgdf.filtered(wrong)
-
 
 # What it computes.
 
@@ -300,7 +135,7 @@ class Greedy(torch.optim.SGD):
 
 
 @pytest.mark.parametrize("inner", [torch.optim.Adam, Greedy])
-def test_gradients_are_as_they_were(inner):
+def test_gradients_are_restored(inner):
     problem = Quadratic(torch.float32)
     optimizer = sgdf.filtered(inner)(problem.params, lr=0.1, weight_decay=0.1)
     for _ in range(2):
@@ -383,7 +218,7 @@ def test_unknown_and_differentiable_are_refused():
         sgdf.filtered(torch.optim.SGD)([{"params": [param], "differentiable": True}], lr=0.1)
 
 
-def test_added_groups_are_left_as_they_are():
+def test_added_groups_are_not_changed():
     first, second = (torch.nn.Parameter(torch.ones(1)) for _ in range(2))
     optimizer = sgdf.filtered(torch.optim.SGD)([first], lr=0.1)
     group = {"params": [second]}
@@ -396,7 +231,7 @@ def test_added_groups_are_left_as_they_are():
 # A real subclass.
 
 
-def test_it_is_a_class_like_others():
+def test_it_is_a_subclass_with_a_full_signature():
     cls = sgdf.filtered(torch.optim.AdamW)
     assert cls is sgdf.filtered(torch.optim.AdamW)
     assert issubclass(cls, torch.optim.AdamW)
@@ -479,7 +314,7 @@ def test_an_inner_step_without_arguments():
 
 
 def test_backward_inside_the_step():
-    """As Lightning does it: the gradients of this step come to be in the closure."""
+    """As Lightning does it: the closure computes the gradients of this step."""
     model, inputs, targets = network()
     twin = copy.deepcopy(model)
     cls = sgdf.filtered(torch.optim.Adam)
@@ -515,7 +350,7 @@ class Twice(torch.optim.SGD):
         closure()
 
 
-def test_an_inner_optimizer_cannot_have_new_gradients():
+def test_an_inner_optimizer_cannot_evaluate_the_closure_again():
     param = torch.nn.Parameter(torch.ones(1))
     optimizer = sgdf.filtered(Twice)([param], lr=0.1)
     param.grad = torch.ones(1)
@@ -542,7 +377,7 @@ class Lazy(Optimizer):
                 param -= group["lr"] * param.grad
 
 
-def test_state_made_lazily():
+def test_inner_optimizers_that_make_their_state_lazily():
     param = torch.nn.Parameter(torch.ones(1))
     optimizer = sgdf.filtered(Lazy)([param], lr=0.1)
     for _ in range(2):
@@ -585,140 +420,3 @@ def test_scaled_gradients(fused, unscale_first):
     for p, q in zip(model.parameters(), twin.parameters(), strict=True):
         torch.testing.assert_close(p, q, rtol=1e-5, atol=1e-6)
     assert not hasattr(scaled, "grad_scale")
-
-
-# Checkpoints and copies.
-
-INNER = [torch.optim.SGD, torch.optim.Adam, torch.optim.Adagrad, torch.optim.Muon]
-INNER.append(sgdf.UnifiedMomentum)
-
-
-def build(inner, params, **options):
-    if inner is torch.optim.Muon:
-        params = [param for param in params if param.dim() == 2]
-    if inner is torch.optim.SGD:
-        options["momentum"] = 0.9
-    return sgdf.filtered(inner)(params, **{"lr": 0.1, **options})
-
-
-@pytest.mark.parametrize("inner", INNER)
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_resume_is_exact(inner, dtype):
-    whole, halves = Quadratic(dtype), Quadratic(dtype)
-    uninterrupted = build(inner, whole.params, filter_gamma=0.75)
-    train(uninterrupted, whole, 300)
-    first = build(inner, halves.params, filter_gamma=0.75)
-    train(first, halves, 290)  # a count that bfloat16 could not hold
-    file = io.BytesIO()
-    torch.save({"optimizer": first.state_dict(), "params": halves.params}, file)
-    file.seek(0)
-    saved = torch.load(file, weights_only=True)
-    halves.params = [torch.nn.Parameter(p.detach()) for p in saved["params"]]
-    second = build(inner, halves.params)
-    second.load_state_dict(saved["optimizer"])
-    assert second.param_groups[0]["filter_gamma"] == 0.75
-    train(second, halves, 10)
-    for p, q in zip(halves.params, whole.params, strict=True):
-        assert torch.equal(p, q)
-        if q in uninterrupted.state:
-            filter_state = {key: uninterrupted.state[q][key] for key in KEYS}
-            assert_equal({key: second.state[p][key] for key in KEYS}, filter_state)
-
-
-@pytest.mark.parametrize("inner", INNER)
-@pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))])
-def test_copies_go_on_alone(inner, duplicate):
-    problem = Quadratic()
-    optimizer = build(inner, problem.params)
-    train(optimizer, problem, 3)
-    twin, params = duplicate((optimizer, problem.params))
-    assert type(twin) is type(optimizer)
-    before = snapshot(optimizer)
-    for param in params:
-        param.grad = torch.ones_like(param)
-    twin.step()
-    assert_equal(optimizer.state_dict(), before)
-    for param in problem.params:
-        param.grad = torch.ones_like(param)
-    optimizer.step()
-    assert_equal(twin.state_dict(), optimizer.state_dict())
-
-
-class Custom(sgdf.filtered(torch.optim.SGD)):
-    """A class of the user's."""
-
-
-@pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))])
-def test_subclasses_stay_what_they_are(duplicate):
-    problem = Quadratic()
-    optimizer = Custom(problem.params, lr=0.1)
-    train(optimizer, problem, 2)
-    assert type(duplicate(optimizer)) is Custom
-    assert_equal(duplicate(optimizer).state_dict(), optimizer.state_dict())
-
-
-def test_distributed_checkpoint(tmp_path):
-    model, inputs, targets = network()
-    twin = copy.deepcopy(model)
-    first, second = (
-        sgdf.filtered(torch.optim.AdamW)(net.parameters(), lr=0.01) for net in (model, twin)
-    )
-
-    def step(net, optimizer):
-        optimizer.zero_grad()
-        (net(inputs) - targets).square().mean().backward()
-        optimizer.step()
-
-    for _ in range(3):
-        step(model, first)
-    saved = get_optimizer_state_dict(model, first)
-    assert saved["state"]["0.weight"].keys() >= KEYS
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that there is only one process
-        dcp.save(saved, checkpoint_id=tmp_path)
-        loaded = get_optimizer_state_dict(twin, second)
-        dcp.load(loaded, checkpoint_id=tmp_path)
-    twin.load_state_dict(model.state_dict())
-    set_optimizer_state_dict(twin, second, loaded)
-    for net, optimizer in ((model, first), (twin, second)):
-        step(net, optimizer)
-    for p, q in zip(model.parameters(), twin.parameters(), strict=True):
-        assert torch.equal(p, q)
-        assert_equal(second.state[q], first.state[p])
-
-
-def test_checkpoint_of_the_inner_optimizer_alone():
-    problem = Quadratic()
-    inner = torch.optim.Adam(problem.params, lr=0.01)
-    train(inner, problem, 3)
-    optimizer = sgdf.filtered(torch.optim.Adam)(problem.params, lr=0.5, filter_gamma=1.0)
-    optimizer.load_state_dict(inner.state_dict())
-    assert optimizer.param_groups[0]["lr"] == 0.01
-    assert optimizer.param_groups[0]["filter_gamma"] == 1.0
-    train(optimizer, problem, 1)
-    for param in problem.params:
-        assert optimizer.state[param]["step"] == 4
-        assert optimizer.state[param]["filter_step"] == 1
-
-
-@pytest.mark.parametrize(
-    ("key", "value", "message"),
-    [
-        ("filter_step", -1, "is not a count: -1"),
-        ("filter_exp_avg", torch.zeros(2), r"has shape \(2,\)"),
-        ("filter_exp_var", None, "is not a dense tensor"),
-        ("filter_exp_var", "missing", "is missing"),
-    ],
-)
-def test_bad_state_is_refused(key, value, message):
-    problem = Quadratic()
-    optimizer = build(torch.optim.Adam, problem.params)
-    train(optimizer, problem, 2)
-    good = snapshot(optimizer)
-    bad = copy.deepcopy(good)
-    bad["state"][1][key] = value
-    if value == "missing":
-        del bad["state"][1][key]
-    with pytest.raises(ValueError, match=f"parameter 1: '{key}' {message}"):
-        optimizer.load_state_dict(bad)
-    assert_equal(snapshot(optimizer), good)

@@ -1,4 +1,4 @@
-"""Building, keeping and loading native code."""
+"""Building, caching and loading native code."""
 
 import os
 import shutil
@@ -14,12 +14,12 @@ COMPILER = shutil.which("cc") or shutil.which("gcc")
 pytestmark = pytest.mark.skipif(
     not COMPILER or sys.platform != "linux", reason="needs Linux and a C compiler"
 )
-# Never the user's own cache, nor a compiler that is not watched.
+# These tests never use the user's own cache.
 
 
 @pytest.fixture
 def compilations(tmp_path, monkeypatch):
-    """Let a compiler serve that writes down each of its runs; return how to count them."""
+    """Use a compiler that logs each of its runs; return a function that counts them."""
     log, script = tmp_path / "log", tmp_path / "watched-cc"
     script.write_text(f'#!/bin/sh\necho run >> {log}\nexec {COMPILER} "$@"\n')
     script.chmod(0o755)
@@ -39,17 +39,17 @@ def source(directory, answer=42, name="code"):
     return file
 
 
-def kept(directory):
+def cached_file(directory):
     (file,) = (directory / "cache" / "sgdf").iterdir()
     return file
 
 
-def test_built_once_and_kept(tmp_path, compilations):
+def test_built_once_and_cached(tmp_path, compilations):
     for _ in range(3):
         assert build.load(source(tmp_path)).answer() == 42
         assert compilations() == 1
-    assert kept(tmp_path).stat().st_mode & 0o077 == 0
-    assert kept(tmp_path).parent.stat().st_mode & 0o777 == 0o700
+    assert cached_file(tmp_path).stat().st_mode & 0o077 == 0
+    assert cached_file(tmp_path).parent.stat().st_mode & 0o777 == 0o700
 
 
 def test_each_source_compiler_and_flag_has_its_own_object(tmp_path, compilations, monkeypatch):
@@ -90,7 +90,7 @@ def replaced_by_another(content, other):
 @pytest.mark.parametrize("spoilt", [truncated, with_a_bit_flipped, emptied, replaced_by_another])
 def test_broken_and_foreign_objects_are_rebuilt(tmp_path, compilations, spoilt):
     assert build.load(source(tmp_path, 1, "other")).answer() == 1
-    other = kept(tmp_path)
+    other = cached_file(tmp_path)
     code = source(tmp_path)
     build.load(code)
     (file,) = set(other.parent.iterdir()) - {other}
@@ -106,13 +106,13 @@ def test_broken_and_foreign_objects_are_rebuilt(tmp_path, compilations, spoilt):
 
 def test_object_that_others_may_write_to_is_rebuilt(tmp_path, compilations):
     build.load(source(tmp_path))
-    kept(tmp_path).chmod(0o666)
+    cached_file(tmp_path).chmod(0o666)
     assert build.load(source(tmp_path)).answer() == 42
     assert compilations() == 2
 
 
 def test_sealed_object_that_does_not_load_is_rebuilt(tmp_path, compilations):
-    """One built where other libraries were at hand, say."""
+    """For example one that was built with other system libraries."""
     code = source(tmp_path)
     key = build._key(code, [os.environ["CC"]])
     file = build._own_cache() / f"code-{key[:32]}.so"
@@ -154,7 +154,7 @@ def test_missing_compilers_are_named(tmp_path, monkeypatch):
         build.load(source(tmp_path))
 
 
-def test_compiler_errors_are_told(tmp_path, compilations):
+def test_compiler_errors_are_reported(tmp_path, compilations):
     code = tmp_path / "broken.c"
     code.write_text("int answer(void) { return nothing; }\n")
     with pytest.raises(OSError, match=r"error: .*nothing"):
@@ -175,8 +175,8 @@ def test_next_compiler_is_tried(tmp_path, monkeypatch, cc):
     assert build.load(source(tmp_path)).answer() == 42
 
 
-def test_links_to_one_program_are_tried_each(tmp_path, monkeypatch):
-    """As ccache's are, which is whatever compiler it is called by."""
+def test_every_link_to_one_program_is_tried(tmp_path, monkeypatch):
+    """As with ccache, which runs the compiler by whose name it is called."""
     program = tmp_path / "program"
     program.write_text(f'#!/bin/sh\ncase $0 in */gcc) exec {COMPILER} "$@";; esac\nexit 1\n')
     program.chmod(0o755)
@@ -188,7 +188,7 @@ def test_links_to_one_program_are_tried_each(tmp_path, monkeypatch):
     assert build.load(source(tmp_path)).answer() == 42
 
 
-def test_what_does_not_load_is_not_kept(tmp_path, compilations):
+def test_a_library_that_does_not_load_is_not_cached(tmp_path, compilations):
     code = tmp_path / "incomplete.c"
     code.write_text("int missing(void);\nint answer(void) { return missing(); }\n")
     with pytest.raises(OSError, match="undefined symbol: missing"):
@@ -196,7 +196,7 @@ def test_what_does_not_load_is_not_kept(tmp_path, compilations):
     assert not list((tmp_path / "cache" / "sgdf").iterdir())
 
 
-def test_other_systems_are_told_so(tmp_path, monkeypatch):
+def test_other_systems_are_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(build.sys, "platform", "darwin")
     with pytest.raises(OSError, match="Linux only, this is darwin"):
         build.load(source(tmp_path))
@@ -204,9 +204,9 @@ def test_other_systems_are_told_so(tmp_path, monkeypatch):
 
 WORKER = """
 import importlib.util, pathlib, sys, time
-spec = importlib.util.spec_from_file_location("native", sys.argv[1])
-native = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(native)
+spec = importlib.util.spec_from_file_location("build", sys.argv[1])
+build = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(build)
 time.sleep(max(0.0, float(sys.argv[3]) - time.time()))  # all at the same moment
 assert build.load(pathlib.Path(sys.argv[2])).answer() == 42
 """
@@ -222,7 +222,7 @@ def test_many_processes_at_once(tmp_path, compilations):
     before = compilations()
     assert build.load(code).answer() == 42
     assert compilations() == before
-    assert len(list((tmp_path / "cache" / "sgdf").iterdir())) == 1  # no leavings
+    assert len(list((tmp_path / "cache" / "sgdf").iterdir())) == 1  # no temporary files are left
 
 
 FIRST_STEP = """
@@ -243,4 +243,4 @@ def test_nothing_is_compiled_before_the_first_step(tmp_path, compilations):
     result = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert result.returncode == 0, result.stderr
     assert compilations() == 1
-    assert kept(tmp_path).name.startswith("kernels-")
+    assert cached_file(tmp_path).name.startswith("kernels-")

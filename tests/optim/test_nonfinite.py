@@ -30,7 +30,7 @@ def poisoned(optimizer_class, bad, path, shape=(4,)):
 @pytest.mark.parametrize(
     "optimizer_class", [sgdf.SGDF, sgdf.FilterAdam, sgdf.filtered(torch.optim.SGD)]
 )
-def test_a_bad_element_is_lost_and_the_others_go_on(optimizer_class, bad, path):
+def test_a_non_finite_element_does_not_affect_the_others(optimizer_class, bad, path):
     param, _ = poisoned(optimizer_class, bad, path)
     assert param[0].isnan()
     assert (param[1:] < 1).all()
@@ -38,7 +38,7 @@ def test_a_bad_element_is_lost_and_the_others_go_on(optimizer_class, bad, path):
 
 @each_path
 @each_bad
-def test_sign_keeps_a_bad_element_where_it_is(bad, path):
+def test_sign_does_not_move_a_non_finite_element(bad, path):
     param, optimizer = poisoned(sgdf.SignSGDF, bad, path)
     (state,) = optimizer.state.values()
     assert not state["exp_avg"][0].isfinite()
@@ -48,21 +48,21 @@ def test_sign_keeps_a_bad_element_where_it_is(bad, path):
 
 @each_path
 @each_bad
-def test_a_bad_element_spoils_its_whole_matrix(bad, path):
+def test_a_non_finite_element_affects_its_whole_matrix(bad, path):
     param, _ = poisoned(sgdf.FilterMuon, bad, path, shape=(3, 4))
     assert param.isnan().all()
 
 
 @each_path
 @each_bad
-def test_momentum_keeps_what_is_bad(bad, path):
+def test_momentum_stays_non_finite(bad, path):
     param, _ = poisoned(sgdf.UnifiedMomentum, bad, path)
     assert not param[0].isfinite()
     assert (param[1:] < 1).all()
 
 
 @pytest.mark.parametrize("optimizer_class", [sgdf.SGDF, sgdf.FilterAdam, sgdf.FilterMuon])
-def test_scaler_leaves_the_step_out(optimizer_class):
+def test_grad_scaler_skips_the_step(optimizer_class):
     param = torch.nn.Parameter(torch.ones(2, 2))
     optimizer = optimizer_class([param], lr=0.1)
     scaler = torch.amp.GradScaler("cpu", init_scale=2.0)
@@ -72,7 +72,7 @@ def test_scaler_leaves_the_step_out(optimizer_class):
     assert not optimizer.state
 
 
-def test_state_can_be_cleared_for_the_elements_that_were_hit():
+def test_the_state_of_non_finite_elements_can_be_cleared():
     """The example of the page."""
     param, optimizer = poisoned(sgdf.SGDF, math.nan, {})
     (param,) = optimizer.param_groups[0]["params"]

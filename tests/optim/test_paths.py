@@ -18,7 +18,7 @@ from sgdf.optim.native import step as native_step
         pytest.param("foreach", "fused", 500, 1e-13, 1.0, marks=needs_native),
     ],
 )
-def test_faster_paths_follow_the_slower(case, dtype, slower, faster, steps, exact, gradient):
+def test_faster_paths_agree_with_slower_ones(case, dtype, slower, faster, steps, exact, gradient):
     if faster not in case.paths:
         pytest.skip(f"{case.name} has no path {faster}")
     problems = Quadratic(dtype), Quadratic(dtype)
@@ -120,7 +120,7 @@ def test_choice_of_the_path(case, options, kind, path, monkeypatch):
 
 
 @each_case
-def test_foreach_serves_without_a_compiler(case, monkeypatch):
-    """And says nothing of it: nobody asked for the fused step."""
+def test_foreach_is_used_without_a_compiler(case, monkeypatch):
+    """Without a warning: the native step was not requested."""
     monkeypatch.setattr(native_step, "_library", lambda: OSError("no C compiler"))
     assert path_taken(case, {}, torch.nn.Parameter, monkeypatch) == "foreach"

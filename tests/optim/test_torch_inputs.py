@@ -29,7 +29,7 @@ def test_valid_inputs_train(case):
     )
     assert len(inputs) > 5
     for given in inputs:
-        for path in ("single", "foreach", *(["fused"] * (not step.fault()))):
+        for path in ("single", "foreach", *(["fused"] * (not step.native_fault()))):
             weight = torch.nn.Parameter(torch.randn(10, 5))
             bias = torch.nn.Parameter(torch.randn(10))
             data, sign = torch.randn(5), -1 if given.kwargs.get("maximize") else 1

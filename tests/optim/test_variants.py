@@ -30,7 +30,7 @@ def assert_same_path(ours, theirs, tolerance=1e-12):
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("weight_decay", [0.0, 0.1])
 @pytest.mark.parametrize("decoupled", [False, True])
-def test_filter_adam_without_gain_is_adam_without_momentum(path, weight_decay, decoupled):
+def test_filter_adam_with_gamma_0_is_adam_without_momentum(path, weight_decay, decoupled):
     options = {"lr": 0.01, "weight_decay": weight_decay, "decoupled_weight_decay": decoupled}
     assert_same_path(
         lambda params: sgdf.FilterAdam(params, gamma=0.0, **path, **options),
@@ -49,7 +49,7 @@ def test_filter_adam_starts_as_adam_does(path):
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_sign_without_gain_is_sign_descent(path):
+def test_sign_with_gamma_0_is_sign_descent(path):
     ours, theirs = Quadratic(), Quadratic()
     optimizer = sgdf.SignSGDF(ours.params, lr=0.01, gamma=0.0, **path)
     for _ in range(50):
@@ -117,7 +117,7 @@ def matrices(shapes):
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("weight_decay", [0.0, 0.1])
 @pytest.mark.parametrize("adjust_lr_fn", [None, "original", "match_rms_adamw"])
-def test_filter_muon_without_gain_is_torchs_muon(path, weight_decay, adjust_lr_fn):
+def test_filter_muon_with_gamma_0_is_torchs_muon(path, weight_decay, adjust_lr_fn):
     options = {"lr": 0.02, "weight_decay": weight_decay, "adjust_lr_fn": adjust_lr_fn}
     ours = sgdf.FilterMuon(matrices(SHAPES), gamma=0.0, **path, **options)
     theirs = torch.optim.Muon(matrices(SHAPES), momentum=0.0, nesterov=False, **options)
@@ -184,7 +184,7 @@ def mixed():
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_plain_list_gives_matrices_and_the_rest_their_own_direction(path):
+def test_without_groups_matrices_move_orthogonally_and_the_rest_like_adam(path):
     params, matrix_only, vector_only = mixed(), mixed(), mixed()
     optimizer = sgdf.FilterMuon(params, lr=0.05, weight_decay=0.1, **path)
     parts = [
@@ -224,7 +224,7 @@ def test_groups_choose_their_direction(direction, other):
     assert [list(s) for s in ours.state.values()] == [list(s) for s in theirs.state.values()]
 
 
-def test_directions_travel_in_checkpoints():
+def test_checkpoints_contain_the_directions():
     params, copies = mixed(), mixed()
     optimizer = sgdf.FilterMuon(
         [{"params": params[:2], "direction": "adam"}, {"params": params[2:]}], lr=0.1
@@ -246,7 +246,7 @@ def test_directions_travel_in_checkpoints():
         ({"params": [torch.nn.Parameter(torch.ones(3, 3, dtype=torch.complex64))]}, "complex"),
     ],
 )
-def test_filter_muon_refuses(group, message):
+def test_filter_muon_refuses_unsupported_parameters(group, message):
     with pytest.raises(ValueError, match=message):
         sgdf.FilterMuon([group])
     optimizer = sgdf.FilterMuon([torch.nn.Parameter(torch.ones(2, 2))])
@@ -301,7 +301,7 @@ def test_zero_gradients_leave_matrices_alone(path, dtype):
     assert optimizer.state[param]["exp_avg"].dtype == torch.float32
 
 
-def test_direction_changed_in_mid_run():
+def test_a_direction_changed_during_training_is_an_error():
     param = torch.nn.Parameter(torch.ones(3, 4))
     optimizer = sgdf.FilterMuon([param], lr=0.1)
     param.grad = torch.ones(3, 4)

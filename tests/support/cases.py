@@ -241,11 +241,13 @@ def skip_without(case: Case, condition: bool, capability: str) -> None:
 
 
 def describe(value: Any) -> str | None:
-    """Name a parameter of a test as a user would write it."""
+    """Return the name of a test's parameter, as a user would write it."""
     if isinstance(value, Case):
         return value.name
     if isinstance(value, dict):
         return ",".join(f"{key}={option}" for key, option in value.items()) or "defaults"
+    if isinstance(value, torch.dtype):
+        return str(value).removeprefix("torch.")
     return None
 
 

@@ -1,1 +1,1 @@
-"""The optimizers: one short file each, over one contract, and the paths that a step can take."""
+"""The optimizers, one file each; the contract that they share; the paths that a step can take."""

@@ -1,8 +1,8 @@
-"""What all optimizers here share: groups, closure, decay, loading, the choice of a path.
+"""The base class of all optimizers here: groups, closure, decay, loading, choice of a path.
 
-A subclass names its state and turns gradients into update directions; the
-rest of ``torch.optim``'s contract is kept here, in one class because torch.compile and
-torch.optim expect it in one: hence the length.
+A subclass names its state and computes update directions from gradients. The rest of
+``torch.optim``'s contract is implemented here, in one class, because torch.compile and
+torch.optim expect it in one class: hence the length.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from .state import buffer_dtype, check_format, new_state
 
 Group = dict[str, Any]
 
-# A torch without CUDA takes 20 µs to say that there is none to use.
+# `torch.cuda.is_available()` takes 20 µs even in a torch that was built without CUDA.
 _BUILT_WITH_CUDA = torch.backends.cuda.is_built()  # type: ignore[no-untyped-call]  # torch's
 
 
@@ -43,11 +43,11 @@ class BaseOptimizer(Optimizer):
     """An optimizer that moves each parameter by ``-lr`` times a direction."""
 
     _kinds: ClassVar[dict[str, tuple[str, ...]]]
-    """The kinds of direction there are. For each: the state keys, besides ``step``, whose
-    tensors have the parameter's shape."""
+    """The state keys of each kind of direction: besides ``step``, those of the buffers, which
+    have the parameter's shape."""
 
     _tables: dict[tuple[int, str], TensorTable]
-    """What the native step was told of the tensors of a group and kind the last time."""
+    """The tensors of the last native step, by group index and kind."""
 
     def __init__(self, params: ParamsT, defaults: Group) -> None:
         self._check_options(defaults)
@@ -55,11 +55,11 @@ class BaseOptimizer(Optimizer):
         self._tables = {}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Take over groups and state: when unpickled, copied or loaded."""
+        """Restore groups and state, for unpickling, copying and loading."""
         super().__setstate__(state)
         self._tables = {}
 
-    # What a subclass provides.
+    # Methods that a subclass provides.
 
     def _check_options(self, group: Group) -> None:
         """Raise if an option of ``group`` is invalid; subclasses add their own."""
@@ -78,7 +78,7 @@ class BaseOptimizer(Optimizer):
         check_format(group["state_format"], group["stochastic_rounding"])
 
     def _kinds_in(self, group: Group) -> tuple[str, ...]:
-        """Return the kinds that the parameters of ``group`` may be of."""
+        """Return the kinds of direction that parameters of ``group`` can take."""
         return tuple(self._kinds)
 
     def _kind_of(self, group: Group, param: Tensor) -> str:
@@ -106,31 +106,36 @@ class BaseOptimizer(Optimizer):
         buffers: Sequence[list[Tensor]],
         steps: Sequence[float | Tensor],
     ) -> list[Tensor]:
-        """Do the same for a list of parameters of one device and dtype."""
+        """Return the directions for parameters of one device and dtype; update their buffers."""
 
     @abstractmethod
     def _step_fused(self, kind: str, group: Group, table: TensorTable) -> None:
         """Update the parameters of ``table`` and their state in one native call.
 
-        Called only for the kinds that ``fused`` knows.
+        Called only for the kinds in ``native.step.KINDS``.
         """
 
-    # For those who watch a training.
+    # What `sgdf.monitor` needs.
 
     _recalled_keys: ClassVar[tuple[str, ...]] = ("step", "exp_avg", "exp_var")
-    """Of the state that ``_recalled`` needs: the step count, then the buffers."""
+    """The state keys that ``_recalled`` needs: of the step count, then of its buffers."""
 
     @abstractmethod
     def _recalled(
         self, group: Group, grad: Tensor, step: float, *buffers: Tensor
     ) -> tuple[Tensor, Tensor | None, Tensor]:
-        """Return estimate, gain if there is one, and residual of the step that left this state.
+        """Recompute estimate, gain (None without a filter) and residual of the last step.
 
-        The tensors are real, and may be some elements of several parameters.
+        Args:
+            group: the options.
+            grad: gradients as ``_seen`` returns them, real; any selection of elements, perhaps
+                of several parameters.
+            step: the number of the step.
+            buffers: the same elements of the state that the step has left.
         """
 
     def _seen(self, group: Group, grad: Tensor, param: Tensor) -> Tensor:
-        """Return the gradient as the direction is made of it."""
+        """Return the gradient that the direction is computed from: with sign and coupled decay."""
         if group["maximize"]:
             grad = -grad
         if group["weight_decay"] and not group["decoupled_weight_decay"]:
@@ -141,10 +146,10 @@ class BaseOptimizer(Optimizer):
 
     @staticmethod
     def profile_hook_step(func: Callable[..., Any]) -> Callable[..., Any]:
-        """Return ``step`` with its hooks and its record in a profile: torch wraps it by this.
+        """Return ``step`` wrapped for hooks and profiles; torch calls this when wrapping it.
 
-        Where nobody watches, torch's wrapper does nothing at length: it opens and closes a record
-        that no profile receives, which takes a twentieth of ResNet-18's step.
+        Without hooks and profiler, torch's wrapper is skipped: it opens and closes a record that
+        no profile receives, which takes a twentieth of ResNet-18's step.
         """
         watched = Optimizer.profile_hook_step(func)
 
@@ -174,7 +179,7 @@ class BaseOptimizer(Optimizer):
 
         Args:
             closure: reevaluates the model and returns the loss, which ``step``
-                hands back.
+                returns.
         """
         loss = None
         if closure is not None:
@@ -193,8 +198,8 @@ class BaseOptimizer(Optimizer):
     def _repeat(self) -> bool:
         """Take a native step on the tensors of the last one, or change nothing and return False.
 
-        It comes to what the rest of ``step`` would, and looks at each of hundreds of tensors
-        once: after a backward pass none is in the caches, so that every look takes its time.
+        The result is that of the rest of ``step``, but each of the hundreds of tensors is read
+        only once: after a backward pass none of them is in the caches, so every read is slow.
         """
         if not self._tables or _is_capturing():
             return False
@@ -216,7 +221,7 @@ class BaseOptimizer(Optimizer):
         return True
 
     def _step_group(self, index: int, group: Group, kind: str) -> None:
-        """Update the parameters of one group and kind on the path that is theirs."""
+        """Update the parameters of one group and kind on the path chosen for them."""
         params: list[Tensor] = []
         grads: list[Tensor] = []
         steps: list[Tensor] = []
@@ -234,7 +239,7 @@ class BaseOptimizer(Optimizer):
                 self._step_single(kind, group, *columns)
 
     def _check_step(self) -> None:
-        """Raise whatever would stop a step half-way, before anything is changed."""
+        """Raise every error that would interrupt a step, before anything has changed."""
         capturing = _is_capturing()
         for group in self.param_groups:
             if capturing and not group["capturable"]:
@@ -250,7 +255,7 @@ class BaseOptimizer(Optimizer):
                     "devices: an accelerator, not cpu."
                 )
 
-    # torch.compile runs a method of this name and shape outside the graph, so that
+    # torch.compile runs a method of this name and signature outside the graph, so that
     # creating the state is not traced.
     def _init_group(
         self,
@@ -267,7 +272,9 @@ class BaseOptimizer(Optimizer):
             if (grad := param.grad) is None:
                 continue
             if is_mixed:
-                self.state.setdefault(param, {})  # entries in the order of parameters, not of kinds
+                self.state.setdefault(
+                    param, {}
+                )  # entries in the order of the parameters, not of the kinds
                 if self._kind_of(group, param) != kind:
                     continue
             params.append(param)
@@ -286,13 +293,13 @@ class BaseOptimizer(Optimizer):
             ) from None
 
     def _may_fuse(self, group: Group, kind: str, params: list[Tensor]) -> bool:
-        """Return whether the native step was asked for, or may serve since nothing was."""
+        """Return whether the native step is requested, or allowed because no path is."""
         asked = group["fused"] or (group["fused"] is None and group["foreach"] is None)
         return (
             asked
             and kind in KINDS
             and not torch.compiler.is_compiling()
-            # Modes (fake tensors, saved tensors that may be mutated) see torch's kernels only.
+            # Dispatch modes (fake tensors, copies of saved tensors) only see torch's own kernels.
             and not torch._C._len_torch_dispatch_stack()
             and not group["differentiable"]
             and not group["capturable"]
@@ -306,7 +313,7 @@ class BaseOptimizer(Optimizer):
         if native_fault():
             return False
         table = self._tables.get((index, kind))
-        copies: list[Tensor] = []  # which must outlive the call
+        copies: list[Tensor] = []  # kept until the native call has returned
         if table is None or not table.refill(params, self.state):
             self._tables.pop((index, kind), None)
             with torch.no_grad():
@@ -336,7 +343,7 @@ class BaseOptimizer(Optimizer):
             direction = self._direction(kind, group, grad, own, _count(group, step))
             lr = _lr(group, direction)
 
-            # Rounded once, when written: a bf16 parameter must not lose a small decay.
+            # Rounded only when written: a bf16 parameter must not lose a small decay.
             value = param.to(direction.dtype)
             if decay and decoupled:
                 value.mul_(1 - lr * decay)
@@ -353,7 +360,7 @@ class BaseOptimizer(Optimizer):
         steps: list[Tensor],
         buffers: list[list[Tensor]],
     ) -> None:
-        """Update lists of like parameters with few kernels each."""
+        """Update lists of parameters of one device and dtype, with few kernels for each list."""
         decay, decoupled = group["weight_decay"], group["decoupled_weight_decay"]
         torch._foreach_add_(steps, 1)
         for bucket in buckets(params):
@@ -383,7 +390,7 @@ class BaseOptimizer(Optimizer):
     # Groups and checkpoints.
 
     def add_param_group(self, param_group: Group) -> None:
-        """Add a group, as in ``torch.optim``; the dict passed in stays as it is."""
+        """Add a group, as in ``torch.optim``; the dict passed in is not changed."""
         if isinstance(param_group, dict):
             self._check_options({**self.defaults, **param_group})
             param_group = dict(param_group)
@@ -391,16 +398,16 @@ class BaseOptimizer(Optimizer):
         group = self.param_groups[-1]
         try:
             self._check_params(group, group["params"])
-        except BaseException:  # an error, a warning made one, Ctrl-C while it builds
+        except BaseException:  # an error, a warning turned into one, Ctrl-C during the build
             self.param_groups.pop()
             raise
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Load a checkpoint, or raise and leave the optimizer as it was.
 
-        Options that the checkpoint does not know keep their present value, and so
-        does ``state_format``. The tensors are copied, in the dtype that the state
-        has here: torch alone would round a float32 state to a bf16 parameter.
+        Options that are not in the checkpoint keep their present value, and so does
+        ``state_format``. The tensors are copied in the dtype of this optimizer's state:
+        torch alone would round a float32 state to the dtype of a bf16 parameter.
         """
         checkpoints.load(
             self,
@@ -421,9 +428,9 @@ class BaseOptimizer(Optimizer):
         return completed
 
     def _check_params(self, group: Group, params: list[Tensor]) -> None:
-        """Raise if the group's options are not for these parameters; subclasses add their own.
+        """Raise if the group's options do not fit these parameters; subclasses add their own.
 
-        Where ``fused=True`` asks for the native step: build it, warn or raise.
+        With ``fused=True`` the native step is built here; if that fails, this warns.
         """
         if not group["fused"]:
             return
@@ -458,14 +465,14 @@ def check_dense(optimizer: Optimizer, grads: list[Tensor]) -> None:
 
 
 def are_plain(params: list[Tensor]) -> bool:
-    """Return whether none is of a type that torch's foreach kernels may not know."""
+    """Return whether all parameters are of types that torch's foreach kernels support."""
     return PLAIN_TYPES.issuperset(map(type, params))
 
 
 def _uses_foreach(group: Group, params: list[Tensor]) -> bool:
-    """Choose what was asked for, else foreach where each parameter's type allows it.
+    """Return the requested path; by default foreach if all types of parameters allow it.
 
-    As in ``torch.optim``, False for either of ``foreach`` and ``fused`` asks for the loop.
+    As in ``torch.optim``, False for either of ``foreach`` and ``fused`` requests the loop.
     """
     if group["differentiable"]:
         return False
@@ -475,10 +482,10 @@ def _uses_foreach(group: Group, params: list[Tensor]) -> bool:
 
 
 def _lr(group: Group, direction: Tensor) -> float | Tensor:
-    """Return lr as a number, or as a tensor without dimensions beside ``direction``.
+    """Return lr as a number, or as a 0-dimensional tensor on the device of ``direction``.
 
-    In a compiled graph the sum makes a number an input: elsewhere it would be a
-    constant, and each value of a schedule a graph of its own.
+    In a compiled graph, adding a number to a tensor makes it an input of the graph.
+    Otherwise it would be a constant, and each value of a schedule would need a new graph.
     """
     lr: float | Tensor = group["lr"]
     if isinstance(lr, Tensor):
@@ -489,7 +496,7 @@ def _lr(group: Group, direction: Tensor) -> float | Tensor:
 
 
 def _count(group: Group, step: Tensor) -> float | Tensor:
-    """Return the step as a number, or as the tensor where reading it would not do.
+    """Return the step as a number, or as the tensor if the device must not be waited for.
 
     torch.compile traces every optimizer as if it were capturable.
     """
@@ -497,14 +504,14 @@ def _count(group: Group, step: Tensor) -> float | Tensor:
 
 
 def as_real(param: Tensor, grad: Tensor, *buffers: Tensor) -> tuple[Tensor, ...]:
-    """Return complex tensors as pairs of reals, those written to as views."""
+    """Return complex tensors as pairs of reals; parameter and buffers as views, to write to."""
     if not param.is_complex():
         return param, grad, *buffers
     return tuple(map(torch.view_as_real, (param, grad.resolve_conj(), *buffers)))
 
 
 def buckets(params: list[Tensor]) -> list[list[int]]:
-    """Return the indices grouped by device and dtype, which foreach kernels need alike."""
+    """Return the indices grouped by device and dtype, as foreach kernels need them."""
     buckets: dict[Any, list[int]] = {}
     for index, param in enumerate(params):
         buckets.setdefault((param.device, param.dtype), []).append(index)

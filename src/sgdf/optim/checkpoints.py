@@ -1,7 +1,7 @@
-"""Loading a checkpoint into our own state: checked before anything changes, in its own dtype.
+"""Loads a checkpoint: checked before anything changes, and in the dtype of our state.
 
-torch alone would round a float32 state to a bf16 parameter, and alias the tensors that it
-was given.
+torch alone would round a float32 state to the dtype of a bf16 parameter, and would keep using
+the tensors of the checkpoint instead of copies.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .state import buffer_fault, count_fault, loaded_state
 
 Entry = dict[str, Any]
 Keys = tuple[str, ...]
-"""Of the step count and of the buffers in a parameter's state."""
+"""The keys of the step count and of the buffers in a parameter's state."""
 
 
 def load(
@@ -30,11 +30,11 @@ def load(
     """Load a checkpoint, or raise and leave the optimizer as it was.
 
     Args:
-        optimizer: what to load it into.
+        optimizer: the optimizer to load it into.
         load_state_dict: the method that the optimizer inherits.
         state_dict: the checkpoint.
-        complete: returns its groups with the options that they lack, or raises.
-        keys_of: from a group, a parameter and its entry to the keys that are to be ours.
+        complete: adds missing options to the checkpoint's groups and returns them, or raises.
+        keys_of: returns, for a group, a parameter and its entry, the keys that we load.
     """
     loaded: dict[str, Any] = {}
 
@@ -56,8 +56,8 @@ def load(
         for group, _index, param, entry, keys in entries():
             optimizer.state[param].update(loaded_state(entry, keys, param, group))
 
-    # Registered for this call only: the last word before torch changes anything, and the
-    # first after it.
+    # Registered for this call only: they run last before torch changes anything, and first
+    # after it.
     hooks = [
         optimizer.register_load_state_dict_pre_hook(prepare),
         optimizer.register_load_state_dict_post_hook(restore, prepend=True),
@@ -73,8 +73,8 @@ def _check(entry: Any, keys: Keys, index: Any, param: Tensor) -> None:
     for position, key in enumerate(keys):
         if not isinstance(entry, dict) or key not in entry:
             fault: str | None = (
-                "is missing; is it another optimizer's? sgdf.take_over goes on from SGD, Adam and "
-                "AdamW, a class from sgdf.filtered loads the checkpoints of its inner one"
+                "is missing; is it another optimizer's? sgdf.take_over continues from SGD, Adam "
+                "and AdamW; a class from sgdf.filtered loads the checkpoints of its inner class"
             )
         elif position == 0:
             fault = count_fault(entry[key])

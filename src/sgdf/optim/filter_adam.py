@@ -1,4 +1,4 @@
-"""FilterAdam: Adam with the filtered gradient in the place of its first moment."""
+"""FilterAdam: Adam with the filtered gradient in place of its first moment."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ class FilterAdam(FilterOptimizer):
         \frac{\hat g_t}{\sqrt{\hat v_t} + \varepsilon}
 
     where :math:`\hat g_t` is the output of :func:`sgdf.filter_gradient`, which has the
-    equations, and :math:`\hat v_t` Adam's bias-corrected mean square of the gradients as they
-    came. Filter and Adam share ``betas`` and ``eps``. With ``gamma=0`` this is
+    equations, and :math:`\hat v_t` is Adam's bias-corrected mean square of the unfiltered
+    gradients. Filter and Adam share ``betas`` and ``eps``. With ``gamma=0`` this is
     ``torch.optim.Adam`` with ``betas=(0, betas[1])``.
 
     Args:

@@ -1,4 +1,4 @@
-"""FilterMuon: orthogonal steps along the filtered gradient, and Adam's for what is no matrix."""
+"""FilterMuon: orthogonal steps along the filtered gradient; Adam's for all but matrices."""
 
 from __future__ import annotations
 
@@ -34,18 +34,19 @@ class FilterMuon(FilterOptimizer):
             are refused.
         lr: learning rate, a number or a Tensor.
         betas: decay rates of the gradient's running mean, and of its residual variance (in
-            Adam's direction of its mean square, too).
-        eps: added to the squared residual; for Adam's direction as there.
+            Adam's direction also of its mean square).
+        eps: added to the squared residual; in Adam's direction also to the root of the mean
+            square.
         gamma: power of the gain.
         weight_decay: strength of the decay, which is decoupled.
         ns_steps: number of Newton–Schulz iterations, from 1 to 99.
-        ns_coefficients: of the iteration's polynomial, as in ``torch.optim.Muon``.
+        ns_coefficients: coefficients of the iteration's polynomial, as in ``torch.optim.Muon``.
         adjust_lr_fn: how the shape scales an orthogonal step, as in ``torch.optim.Muon``: None
             or ``"original"``, or ``"match_rms_adamw"`` to keep AdamW's learning rate.
-        decoupled_weight_decay: True; anything else is refused.
+        decoupled_weight_decay: must be True.
         options: ``correction``, ``gamma_decay``, ``maximize``, ``foreach``, ``fused``,
             ``capturable``, ``differentiable``, ``state_format`` and ``stochastic_rounding``, as
-            in :class:`sgdf.SGDF`. ``fused`` is for the directions other than the orthogonal.
+            in :class:`sgdf.SGDF`. ``fused`` applies to all directions but the orthogonal one.
 
     Example:
         >>> import torch, sgdf

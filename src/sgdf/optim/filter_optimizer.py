@@ -1,4 +1,4 @@
-"""What the optimizers with a filter share: its options, its state, the turn to a direction."""
+"""The base class of the optimizers with a filter: its options, its state, the directions."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from .base import BaseOptimizer, Group
 from .native.step import TensorTable, common_options, take_step
 
 STATE = ("exp_avg", "exp_var")
-"""Of the filter: the running mean and residual variance."""
+"""State keys of the filter: of the running mean and of the residual variance."""
 
 
 class FilterOptions(TypedDict, total=False):
-    """The arguments that all of them take by name; ``SGDF`` says what they mean."""
+    """Keyword arguments of all these optimizers; ``SGDF`` documents them."""
 
     correction: str
     gamma_decay: float
@@ -35,27 +35,27 @@ class FilterOptions(TypedDict, total=False):
 
 
 def filter_options(group: Group) -> Group:
-    """Return the options of ``group`` that are the filter's."""
+    """Return the filter's options in ``group``."""
     return {name: group[name] for name in ("betas", "eps", "gamma", "gamma_decay", "correction")}
 
 
 def recalled_filter(
     options: Group, grad: Tensor, step: float, exp_avg: Tensor, exp_var: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return estimate, gain and residual of the step that left this state."""
+    """Recompute estimate, gain and residual of the step that has left this state."""
     options = dict(options)
     eps = options.pop("eps")
     return estimate_gradient(grad, exp_avg, exp_var, filter_scalars(step, **options), eps)
 
 
 class FilterOptimizer(BaseOptimizer):
-    """An optimizer whose direction is made of the filtered gradient.
+    """An optimizer whose direction is computed from the filtered gradient.
 
     Each kind in ``_kinds`` is one of ``TURNS``.
     """
 
     def __init_subclass__(cls) -> None:
-        """Spell ``**options`` out for ``help`` and whoever else asks for the signature."""
+        """List the names behind ``**options`` in the signature, for ``help`` and ``inspect``."""
         super().__init_subclass__()
         if "__signature__" in vars(cls):
             return
@@ -166,10 +166,10 @@ class FilterOptimizer(BaseOptimizer):
 
 
 class Turn(NamedTuple):
-    """From the estimate to the direction, for one tensor and for a list of them.
+    """Functions from the estimate to the direction, for one tensor and for a list of tensors.
 
-    Both take the group, estimate, gradient, step and the state beyond the filter's, which
-    they update.
+    Both take the group, the estimate, the gradient, the step and the buffers besides the
+    filter's, which they update.
     """
 
     one: Callable[..., Tensor]

@@ -1,9 +1,9 @@
 """``filtered``: the gradient filter in front of any optimizer.
 
-The filtered class is a subclass of the inner one that lends it the filtered gradients for
-the time of its step. Its own state lies in the entries of ``self.state``, as the inner
-optimizer's does, but is taken out of the way while that one steps: many take an entry that
-is not empty for one that they have initialised.
+The filtered class is a subclass of the inner one. During the inner step the parameters have the
+filtered gradients instead of their own. The filter's state is stored in the entries of
+``self.state``, beside the inner optimizer's, but is removed during the inner step: many
+optimizers assume that they have initialised an entry that is not empty.
 """
 
 from __future__ import annotations
@@ -37,31 +37,31 @@ _OPTIONS: Group = {
     "filter_correction": "paper",
 }
 _SUBCLASSES: dict[type[Optimizer], type[Optimizer]] = {}
-"""The filtered classes by their inner ones: there is one of each."""
+"""The filtered class of each inner class, so that there is only one."""
 _COUNT, *_STATE = _KEYS = ("filter_step", "filter_exp_avg", "filter_exp_var")
 
 
 def _filter_options(group: Group) -> Group:
-    """Return the arguments of ``filter_gradient`` that the group's options name."""
+    """Return the group's filter options under the names that ``filter_gradient`` uses."""
     return {name.removeprefix("filter_"): group[name] for name in _OPTIONS}
 
 
 def filtered(optimizer_class: type[Optimizer]) -> type[Optimizer]:
-    """Return a subclass of ``optimizer_class`` that sees the filtered gradient.
+    """Return a subclass of ``optimizer_class`` whose step uses the filtered gradient.
 
-    It takes the arguments of ``optimizer_class``, and by name ``filter_betas``,
+    It takes the arguments of ``optimizer_class`` and the keyword arguments ``filter_betas``,
     ``filter_eps``, ``filter_gamma``, ``filter_gamma_decay`` and ``filter_correction``, which
-    are those of :func:`sgdf.filter_gradient` and may differ between groups. ``p.grad`` is
-    the gradient as it came again when the step is over. Weight decay, momentum and
-    ``maximize`` stay the inner optimizer's, and see the filtered gradient.
+    are those of :func:`sgdf.filter_gradient` and may differ between groups. After the step
+    ``p.grad`` is the original gradient again. Weight decay, momentum and ``maximize`` are
+    applied by the inner optimizer, to the filtered gradient.
 
     Each entry of the state, and of ``state_dict()``, also has ``filter_step``,
-    ``filter_exp_avg`` and ``filter_exp_var``. A checkpoint of the inner optimizer alone
-    loads, too: the filter then starts anew.
+    ``filter_exp_avg`` and ``filter_exp_var``. A checkpoint of the inner optimizer can be loaded
+    as well: the filter then starts from zero.
 
     Args:
-        optimizer_class: any subclass of ``torch.optim.Optimizer`` but ``LBFGS`` and
-            ``SparseAdam``, and but for those that wrap another optimizer: filter that one.
+        optimizer_class: any subclass of ``torch.optim.Optimizer`` except ``LBFGS``,
+            ``SparseAdam`` and those that wrap another optimizer: filter that one instead.
 
     Example:
         >>> import torch, sgdf
@@ -102,7 +102,7 @@ def _subclass(inner: type[Optimizer]) -> type[Optimizer]:
 
 
 def _signature(optimizer_class: type[Optimizer]) -> inspect.Signature:
-    """Return the arguments of the inner class and the filter's."""
+    """Return the signature of the inner class with the filter's arguments added."""
     inner = inspect.signature(optimizer_class)
     keyword = inspect.Parameter.KEYWORD_ONLY
     own = [inspect.Parameter(name, keyword, default=value) for name, value in _OPTIONS.items()]
@@ -113,7 +113,7 @@ def _signature(optimizer_class: type[Optimizer]) -> inspect.Signature:
 
 
 class Filtered(Optimizer):
-    """What ``filtered`` adds to an optimizer."""
+    """The methods that ``filtered`` adds to an optimizer."""
 
     _inner: ClassVar[type[Optimizer]]
 
@@ -129,13 +129,15 @@ class Filtered(Optimizer):
     def __reduce_ex__(self, protocol: Any) -> str | tuple[Any, ...]:
         if type(self) is not _SUBCLASSES.get(self._inner):
             return super().__reduce_ex__(protocol)
-        # The class is made at run time: a pickle cannot name it, but can name its inner one.
+        # The class is made at run time, so a pickle names the inner class instead.
         return _new, (self._inner,), self.__getstate__()
 
     def add_param_group(self, param_group: Group) -> None:
         """Add a group, as in ``torch.optim``; it may have filter options of its own."""
         is_complete = _OPTIONS.keys() <= self.defaults.keys()
-        if is_complete and isinstance(param_group, dict):  # else our constructor will see to it
+        if is_complete and isinstance(
+            param_group, dict
+        ):  # else called by torch's constructor; ours checks the groups afterwards
             param_group = {**self.defaults, **param_group}
             _check_options(param_group)
         super().add_param_group(param_group)
@@ -148,10 +150,10 @@ class Filtered(Optimizer):
         """Take the inner optimizer's step with the filtered gradients.
 
         Args:
-            closure: reevaluates the model and returns the loss, which ``step`` hands back.
+            closure: reevaluates the model and returns the loss, which ``step`` returns.
                 It is called once, before the gradients are filtered.
-            args: for the inner optimizer's step.
-            options: likewise.
+            args: further positional arguments of the inner optimizer's step.
+            options: further keyword arguments of the inner optimizer's step.
         """
         loss = None
         if closure is not None:
@@ -170,10 +172,10 @@ class Filtered(Optimizer):
 
     @contextmanager
     def _hooks_aside(self) -> Iterator[None]:
-        """Keep hooks from being called by the inner step, too.
+        """Remove the hooks for a while, so that the inner step does not call them again.
 
-        Once an instance of some optimizer class has been made, the step of that class calls
-        the hooks, and the inner step may be or call such a step.
+        torch wraps the step of a class to call the hooks when the first instance of the class is
+        made; the inner step may be such a step, or call one.
         """
         names = ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks")
         hooks = {name: getattr(self, name) for name in names}
@@ -187,9 +189,9 @@ class Filtered(Optimizer):
 
     @contextmanager
     def _unscaled_by_hand(self) -> Iterator[tuple[Tensor | None, bool]]:
-        """Yield GradScaler's scale, and whether it found an overflow; hide both from the inner.
+        """Yield GradScaler's scale and whether it found an overflow; hide both from the inner step.
 
-        An optimizer with a fused kernel is handed gradients that are still scaled.
+        GradScaler leaves the gradients of an optimizer with a fused kernel scaled.
         """
         names = ("grad_scale", "found_inf")
         given = {name: getattr(self, name) for name in names if hasattr(self, name)}
@@ -203,7 +205,7 @@ class Filtered(Optimizer):
                 setattr(self, name, value)
 
     def _estimates(self, scale: Tensor | None) -> dict[Tensor, Tensor]:
-        """Filter every gradient, and return the estimates by parameter."""
+        """Filter every gradient; return the estimate of each parameter."""
         lists = [
             [(param, param.grad) for param in group["params"] if param.grad is not None]
             for group in self.param_groups
@@ -240,7 +242,7 @@ class Filtered(Optimizer):
         grads, means, variances = map(list, zip(*rows, strict=True))
         if len(pairs) > 1:
             estimates = filter_gradients(grads, means, variances, counts, **_filter_options(group))
-        else:  # perhaps of a type that foreach kernels do not know
+        else:  # perhaps of a type that foreach kernels do not support
             (grad,), (mean,), (var,), (count,) = grads, means, variances, counts
             out = filter_gradient(grad, mean, var, count, **_filter_options(group))
             mean.copy_(out.mean)
@@ -252,7 +254,7 @@ class Filtered(Optimizer):
 
     @contextmanager
     def _filter_state_aside(self) -> Iterator[None]:
-        """Leave the inner optimizer only what it has put into the state itself."""
+        """Remove the filter's state for a while: the inner optimizer sees only its own."""
         aside = {}
         for param in (param for group in self.param_groups for param in group["params"]):
             if param in self.state:
@@ -266,7 +268,7 @@ class Filtered(Optimizer):
             for param, state in aside.items():
                 self.state.setdefault(param, {}).update(state)
 
-    # For those who watch a training, as in BaseOptimizer.
+    # What `sgdf.monitor` needs, as in BaseOptimizer.
 
     _recalled_keys = _KEYS
 
@@ -276,7 +278,7 @@ class Filtered(Optimizer):
         return recalled_filter(_filter_options(group), grad, step, *buffers)
 
     def _seen(self, group: Group, grad: Tensor, param: Tensor) -> Tensor:
-        """Return the gradient that was filtered; decay and direction are the inner optimizer's."""
+        """Return the filter's input: the unscaled gradient, without the inner optimizer's decay."""
         scale: Tensor | None = getattr(self, "grad_scale", None)
         return grad if scale is None else grad / scale.to(grad.device, grad.dtype)
 
@@ -285,8 +287,8 @@ class Filtered(Optimizer):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Load a checkpoint of this class or of the inner one.
 
-        The filter's state is copied in the dtype that it has here: torch alone would round
-        it to that of a half-precision parameter.
+        The filter's state is copied in the dtype of this optimizer's state: torch alone would
+        round it to the dtype of a half-precision parameter.
         """
         checkpoints.load(
             self,
@@ -314,25 +316,25 @@ def _check_options(group: Group) -> None:
 
 
 def _unhooked(step: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a class's step as it was before torch wrapped it to call hooks."""
+    """Return the step of a class without the wrapper by which torch calls hooks."""
     return getattr(step, "__wrapped__", step) if hasattr(step, "hooked") else step
 
 
 def _new(inner: type[Optimizer]) -> Optimizer:
-    """Return an instance of the filtered class without its attributes, for unpickling."""
+    """Return an instance of the filtered class without attributes, for unpickling."""
     cls = filtered(inner)
     return cls.__new__(cls)
 
 
 def _only_once(loss: float | None) -> Callable[[], float | None]:
-    """Return a closure for the inner optimizer: it may have the loss, but no new gradients."""
+    """Return a closure for the inner optimizer that returns the known loss once, then raises."""
     losses = [loss]
 
     def closure() -> float | None:
         if not losses:
             raise RuntimeError(
-                "a filtered optimizer evaluates the closure once in a step, the inner one "
-                "wants more: filter what it wraps instead, or do without the filter"
+                "a filtered optimizer evaluates the closure once in a step, but the inner one "
+                "calls it again: filter the optimizer that it wraps, or do not filter this one"
             )
         return losses.pop()
 
@@ -341,7 +343,7 @@ def _only_once(loss: float | None) -> Callable[[], float | None]:
 
 @contextmanager
 def _lent(estimates: dict[Tensor, Tensor]) -> Iterator[None]:
-    """Let the parameters have these gradients for a while."""
+    """Give the parameters these gradients for a while, then their own again."""
     own = {param: param.grad for param in estimates}
     try:
         for param, estimate in estimates.items():

@@ -1,4 +1,4 @@
-"""``sgdf.filter`` and ``sgdf.directions`` on lists of tensors, in place and in few kernels."""
+"""``sgdf.filter`` and ``sgdf.directions`` for lists of tensors: in place, with few kernels."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def filter_gradients(
         )
         for step in steps
     )
-    # Numbers or 0-dimensional tensors, as the steps are: an overload that torch's stubs lack.
+    # Numbers or 0-dimensional tensors, like the steps: an overload that torch's stubs lack.
     columns: Any = zip(*scalars, strict=True)
     mean_corrections, residual_weights, exponents = map(list, columns)
 
@@ -57,11 +57,11 @@ def filter_gradients(
     torch._foreach_mul_(gains, residual_weights)
     torch._foreach_add_(gains, variances)
     torch._foreach_clamp_min_(gains, torch.finfo(dtype).tiny)
-    # The inverse of the gain, then the gain: in place, and never above 1.
+    # First the inverse of the gain, then the gain: in place, and rounding cannot exceed 1.
     torch._foreach_div_(gains, variances)
     torch._foreach_reciprocal_(gains)
     if gamma == 0.5 and not gamma_decay:
-        torch._foreach_sqrt_(gains)  # the paper's choice; a root is cheaper than a power
+        torch._foreach_sqrt_(gains)  # the paper's gamma; a root is cheaper than a power
     else:
         torch._foreach_pow_(gains, exponents)
     torch._foreach_addcmul_(estimates, gains, residuals)
@@ -77,7 +77,7 @@ def adam_directions(
     beta2: float,
     eps: float,
 ) -> list[Tensor]:
-    """Turn ``estimates`` into those of ``adam_direction`` and update ``second_moments``."""
+    """Scale ``estimates`` in place as ``adam_direction`` does, and update ``second_moments``."""
     dtype = grads[0].dtype
     torch._foreach_mul_(second_moments, beta2)
     torch._foreach_addcmul_(second_moments, grads, grads, 1.0 - beta2)

@@ -1,4 +1,4 @@
-"""A model's parameters sorted into groups, each with the direction that suits it."""
+"""``muon_groups``: a model's parameters in groups, each with a suitable direction."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ADAM_NAMES = (
     *("*embed*", "*wte*", "*wpe*"),
     *("head.*", "*.head.*", "lm_head.*", "*.lm_head.*"),  # not "*head*": multihead_attn
 )
-"""Matrices that are better left to Adam: rows looked up by a token, and the output layer."""
+"""Names of matrices for which Adam is better: embeddings, and the output layer."""
 
 
 def muon_groups(
@@ -26,24 +26,24 @@ def muon_groups(
 ) -> list[Group]:
     """Sort a model's parameters into groups for :class:`sgdf.FilterMuon`.
 
-    In this order, and left out where empty:
+    The groups, in this order; an empty one is left out:
 
-    1. matrices and convolutions move orthogonally, but for the next;
-    2. weights of ``nn.Embedding``, those that ``adam_names`` names, and those that amount to a
-       single row or column take Adam's direction;
-    3. those of fewer than two dimensions, and those that ``no_decay_names`` names, take Adam's
-       direction without decay.
+    1. matrices and convolutions, which take the orthogonal direction, except those of group 2;
+    2. weights of ``nn.Embedding``, matrices that match ``adam_names``, and matrices of a single
+       row or column: these take Adam's direction;
+    3. parameters of fewer than two dimensions, and those that match ``no_decay_names``: these
+       take Adam's direction without decay.
 
-    Parameters that need no gradient are left out. Look at the names in the groups: an output
-    layer of another name than those in ``adam_names`` counts as a matrix like others.
+    Parameters that need no gradient are left out. Check the names in the groups: an output layer
+    whose name does not match ``adam_names`` is treated as any other matrix.
 
     Args:
-        model: whose parameters to sort.
+        model: the module whose parameters are sorted.
         adam_lr: learning rate of the groups with Adam's direction; None for the optimizer's.
         adam_weight_decay: weight decay of the second group; None for the optimizer's.
-        adam_names: patterns as in a shell (``"*embed*"``) for names of parameters, as
-            ``model.named_parameters()`` has them. They take the place of the usual ones.
-        no_decay_names: likewise.
+        adam_names: shell-style patterns (``"*embed*"``) for the names in
+            ``model.named_parameters()``. They replace the default patterns.
+        no_decay_names: patterns for the names of parameters without decay.
 
     Example:
         >>> import torch, sgdf
@@ -83,7 +83,7 @@ def muon_groups(
 def _checked(
     argument: str, patterns: Iterable[str], named: list[tuple[str, nn.Parameter]]
 ) -> tuple[str, ...]:
-    """Return the patterns, or raise if one that is not among the usual ones matches nothing."""
+    """Return the patterns, or raise if one that is not a default pattern matches nothing."""
     if isinstance(patterns, str):
         raise TypeError(f"Invalid {argument}, expected a list of patterns: {patterns!r}")
     patterns = tuple(patterns)

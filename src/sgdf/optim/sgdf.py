@@ -35,16 +35,16 @@ class SGDF(FilterOptimizer):
         gamma_decay: the gain's power at step t is ``gamma / t**gamma_decay``.
         maximize: ascend instead of descend.
         foreach: update lists of parameters at once; False updates them one by one,
-            slower in less memory. The default where neither is given and the fused step
-            does not apply, except with ``differentiable``.
-        fused: update everything in one native call, the default on the CPU where a C
-            compiler is at hand; the first use builds it. Without one foreach serves, with
-            a warning if this is True. Refused for parameters on an accelerator.
+            slower but in less memory. The default if neither ``foreach`` nor ``fused`` is
+            given and the native step is not available, except with ``differentiable``.
+        fused: update everything in one native call; the default on the CPU if there is a C
+            compiler. The first use builds it. Without a compiler foreach is used instead,
+            with a warning if this is True. Refused for parameters on an accelerator.
         capturable: keep the step count on the parameter's device, for CUDA graphs.
         differentiable: let autograd run through the step.
         state_format: ``"full"`` keeps the state in float32, or in the parameter's
-            dtype where that is wider; the smaller formats are not there yet.
-        stochastic_rounding: not there yet.
+            dtype where that is wider; the smaller formats are not implemented yet.
+        stochastic_rounding: not implemented yet.
 
     Example:
         >>> import torch, sgdf

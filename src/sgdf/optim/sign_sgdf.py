@@ -16,16 +16,16 @@ class SignSGDF(FilterOptimizer):
     .. math:: \theta_t = \theta_{t-1} - \mathrm{lr} \cdot \operatorname{sign}(\hat g_t)
 
     where :math:`\hat g_t` is the output of :func:`sgdf.filter_gradient`, which has the
-    equations. The gain enters as it is (``gamma=1``), as in the paper's diffusion runs.
+    equations. The gain is used without a power (``gamma=1``), as in the paper's diffusion runs.
 
     Args:
         params: parameters, named parameters or groups, as in ``torch.optim``.
         lr: learning rate, a number or a Tensor: how far every element moves at each step.
         betas: decay rates of the gradient's running mean and residual variance.
         eps: added to the squared residual.
-        gamma: power of the gain; 0 is the sign of the gradient as it came.
-        weight_decay: strength of the decay. Coupled, the default, it has a say in the sign
-            only.
+        gamma: power of the gain; 0 gives the sign of the unfiltered gradient.
+        weight_decay: strength of the decay. Coupled decay, the default, only influences the
+            sign.
         decoupled_weight_decay: decay the parameters directly, as AdamW does.
         options: ``correction``, ``gamma_decay``, ``maximize``, ``foreach``, ``fused``,
             ``capturable``, ``differentiable``, ``state_format`` and ``stochastic_rounding``, as

@@ -1,4 +1,4 @@
-"""How the optimizers store what they keep per parameter: a count, and buffers of its shape."""
+"""How the state of a parameter is stored: a step count, and buffers of the parameter's shape."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ FORMATS = ("full", "bfloat16", "int8", "block")
 
 
 def check_format(state_format: str, stochastic_rounding: bool) -> None:
-    """Refuse unknown formats, and those that are announced but not there yet."""
+    """Raise for unknown formats, and for those that are planned but not implemented."""
     if state_format not in FORMATS:
         raise ValueError(f"Invalid state_format: {state_format!r}, expected one of {FORMATS}")
     if state_format != "full":
@@ -25,12 +25,12 @@ def check_format(state_format: str, stochastic_rounding: bool) -> None:
 
 
 def buffer_dtype(param: Tensor) -> torch.dtype:
-    """Return float32 or, where it is wider, the parameter's dtype (complex stays complex)."""
+    """Return float32, or the parameter's dtype if that is wider (complex stays complex)."""
     return torch.promote_types(param.dtype, torch.float32)
 
 
 def new_state(keys: tuple[str, ...], param: Tensor, group: dict[str, Any]) -> dict[str, Tensor]:
-    """Return zeros: a count under the first of ``keys``, buffers under the others."""
+    """Return a new state of zeros: the step count under ``keys[0]``, buffers under the others."""
     count, *buffers = keys
     return {count: _count(0.0, param, group), **{key: _new_buffer(param) for key in buffers}}
 
@@ -38,7 +38,7 @@ def new_state(keys: tuple[str, ...], param: Tensor, group: dict[str, Any]) -> di
 def loaded_state(
     entry: dict[str, Any], keys: tuple[str, ...], param: Tensor, group: dict[str, Any]
 ) -> dict[str, Tensor]:
-    """Return copies of what a checkpoint has under ``keys``, as ``param`` needs them."""
+    """Return copies of a checkpoint's values, with the device, dtype and layout ``param`` needs."""
     if not keys:
         return {}
     count, *buffers = keys
@@ -49,7 +49,7 @@ def loaded_state(
 
 
 def _count(value: float, param: Tensor, group: dict[str, Any]) -> Tensor:
-    """Return a number of steps: on the host, or beside the parameter where it may not be read."""
+    """Return a step count: on the CPU, or with ``capturable`` on the parameter's device."""
     device = param.device if group.get("capturable") else "cpu"
     return torch.tensor(value, dtype=torch.float32, device=device)
 
@@ -60,16 +60,16 @@ def _new_buffer(param: Tensor) -> Tensor:
 
 
 def count_fault(value: object) -> str | None:
-    """Return what is wrong with a checkpoint's step count, if anything."""
+    """Return what is wrong with a checkpoint's step count, or None."""
     try:
-        valid = 0 <= float(value) < float("inf")  # type: ignore[arg-type]  # that is the question
+        valid = 0 <= float(value) < float("inf")  # type: ignore[arg-type]  # the try is the check
     except (TypeError, ValueError, RuntimeError):
         valid = False
     return None if valid else f"is not a count: {value!r}"
 
 
 def buffer_fault(value: object, param: Tensor) -> str | None:
-    """Return why a checkpoint's ``value`` is no buffer for ``param``, if it is none."""
+    """Return why a checkpoint's ``value`` cannot be a buffer of ``param``, or None if it can."""
     if not isinstance(value, Tensor) or value.layout != torch.strided:
         return f"is not a dense tensor: {value!r}"
     if value.shape != param.shape:

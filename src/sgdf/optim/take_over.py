@@ -1,4 +1,4 @@
-"""``take_over``: go on with SGDF where another optimizer has trained so far."""
+"""``take_over``: continue a training with SGDF that another optimizer has begun."""
 
 from __future__ import annotations
 
@@ -14,33 +14,34 @@ from .sgdf import SGDF
 from .state import loaded_state
 
 _SHARED = ("params", "param_names", "maximize", "weight_decay", "capturable", "differentiable")
-"""Options that mean the same there and here."""
+"""Options with the same meaning in torch's optimizers and in SGDF."""
 
 
 def take_over(running: Optimizer, lr: float | Tensor | None = None, **options: Any) -> SGDF:
-    r"""Return an SGDF that goes on with the parameters, groups and moments of ``running``.
+    r"""Return an SGDF that continues with the parameters, groups and moments of ``running``.
 
-    What means the same is taken over; ``running`` stays as it is.
+    Everything that has a counterpart is copied; ``running`` is not changed.
 
     - *Momentum.* Adam's ``exp_avg`` is SGDF's running mean, and is copied with its step
       count. SGD's ``momentum_buffer`` is the mean times
-      :math:`(1-\text{dampening})/(1-\text{momentum})`, and is divided by that; SGD counts no
-      steps, so it is taken for settled. ``betas`` are that optimizer's unless given.
-    - *Residual variance.* Neither has it. From Adam's moments it is estimated,
-      :math:`s \approx \beta_1 (\hat v - \hat m^2)`, which is what it tends to under steady
-      noise. After SGD it starts at 0 with a small step count, so that
-      the gain is near 0 at first: SGDF begins as the momentum that it takes over, and
-      comes into its own within some hundred steps.
+      :math:`(1-\text{dampening})/(1-\text{momentum})`, and is divided by that; SGD does not
+      count steps, so the mean is assumed to have settled. ``betas`` are those of ``running``
+      unless given.
+    - *Residual variance.* Neither has it. From Adam's moments it is estimated as
+      :math:`s \approx \beta_1 (\hat v - \hat m^2)`, its limit under steady noise. After SGD it
+      starts at 0 with a small step count, so that the gain is near 0 at first: SGDF begins as
+      the momentum method that it replaces, and the filter reaches its usual gain within some
+      hundred steps.
     - *lr.* SGD moves by ``lr * (1 - dampening) / (1 - momentum)`` under a steady gradient, and
-      so does the SGDF returned unless ``lr`` is given. Adam's says nothing about SGDF's: there
-      ``lr`` has to be given. Further groups keep the ratio of their reach to the first's. Where
-      a schedule has brought lr to 0, what it began with is taken.
-    - *Weight decay.* Coupled decay is the same. AdamW's stays decoupled, and so that each step
-      shrinks the parameters as before, is divided by what lr is multiplied by.
+      so does the returned SGDF unless ``lr`` is given. After Adam ``lr`` must be given: Adam's
+      learning rate says nothing about SGDF's. The step sizes of further groups keep their ratio
+      to the first group's. If a schedule has lowered lr to 0, its initial value is used.
+    - *Weight decay.* Coupled decay stays the same. AdamW's stays decoupled; it is divided by the
+      factor that multiplies lr, so that each step shrinks the parameters as before.
 
-    Where ``betas[0]`` is not the momentum of ``running``, where that has none, and for
-    parameters that have not moved yet, the filter starts anew. Nesterov's and amsgrad's ways
-    end with ``running``. Schedulers belong to an optimizer: make a new one.
+    The filter starts from zero if ``betas[0]`` is not the momentum of ``running``, if that has no
+    momentum, and for parameters that have not moved yet. Nesterov momentum and amsgrad are not
+    continued. A scheduler belongs to one optimizer: make a new one.
 
     Args:
         running: a ``torch.optim.SGD``, ``Adam`` or ``AdamW``.
@@ -84,7 +85,7 @@ def take_over(running: Optimizer, lr: float | Tensor | None = None, **options: A
 
 
 def _lr(group: Group) -> float:
-    """Return the learning rate, or what it was when a schedule that has ended began."""
+    """Return the learning rate; if a schedule has ended at 0, the one that it began with."""
     lr = float(group["lr"]) or float(group.get("initial_lr", 0.0))
     if not lr > 0.0:
         raise ValueError("Invalid learning rate to take over: 0")
@@ -97,7 +98,7 @@ def _momentum(group: Group) -> float:
 
 
 def _momentum_size(group: Group) -> float:
-    """Return how many gradients SGD's momentum amounts to when they are steady; 1 for Adam."""
+    """Return the ratio of SGD's momentum buffer to a steady gradient; 1 for Adam."""
     if not group.get("momentum"):
         return 1.0
     if not group["momentum"] < 1.0 or not group["dampening"] < 1.0:
@@ -113,7 +114,7 @@ def _taken_over(group: Group, scale: float, as_tensor: bool, options: Group) -> 
     lr = _lr(group) * factor
     taken = {name: group[name] for name in _SHARED if name in group}
     taken["lr"] = torch.tensor(lr) if as_tensor or isinstance(group["lr"], Tensor) else lr
-    if "initial_lr" in group:  # which schedulers that go on from some epoch ask for
+    if "initial_lr" in group:  # needed by schedulers that resume at a later epoch
         taken["initial_lr"] = float(group["initial_lr"]) * factor
     if "betas" in group:
         taken["betas"] = group["betas"]
@@ -127,7 +128,7 @@ def _taken_over(group: Group, scale: float, as_tensor: bool, options: Group) -> 
 
 
 def _moments(old: Group, new: Group, param: Tensor, state: Group) -> dict[str, Tensor]:
-    """Return SGDF's state for what ``running`` knows of a parameter, nothing if that is nothing."""
+    """Return SGDF's state from that of ``running`` for one parameter; empty if there is none."""
     beta1, beta2 = new["betas"]
     if state.get("exp_avg") is not None and (step := float(state["step"])) > 0:
         exp_avg = state["exp_avg"]
@@ -151,5 +152,5 @@ def _as_real(tensor: Tensor) -> Tensor:
 
 
 def _settling_time(beta: float) -> int:
-    """Return after how many steps a running mean has forgotten its start but for a thousandth."""
+    """Return the number of steps after which a running mean's start weighs a thousandth."""
     return math.ceil(math.log(1e-3) / math.log(beta))

@@ -34,7 +34,7 @@ class UnifiedMomentum(BaseOptimizer):
         params: parameters, named parameters or groups, as in ``torch.optim``.
         lr: learning rate, a number or a Tensor.
         beta: decay rate of the momentum.
-        u: weight of the gradient, at least ``1 - beta``; None for just that.
+        u: weight of the gradient, at least ``1 - beta``; None for ``1 - beta``.
         weight_decay: strength of the decay.
         decoupled_weight_decay: decay the parameters directly, as AdamW does.
         maximize: ascend instead of descend.
@@ -43,7 +43,7 @@ class UnifiedMomentum(BaseOptimizer):
         capturable: keep the step count on the parameter's device, for CUDA graphs.
         differentiable: let autograd run through the step.
         state_format: ``"full"``, as in :class:`sgdf.SGDF`.
-        stochastic_rounding: not there yet.
+        stochastic_rounding: not implemented yet.
 
     Example:
         >>> import torch, sgdf
@@ -119,14 +119,14 @@ class UnifiedMomentum(BaseOptimizer):
         (exp_avgs,) = buffers
         torch._foreach_mul_(exp_avgs, group["beta"])
         torch._foreach_add_(exp_avgs, grads, alpha=_weight(group))
-        # The step multiplies the directions by lr in place, which the state must not see.
+        # Copies: the step multiplies the directions by lr in place, and the state must not change.
         return [exp_avg.clone() for exp_avg in exp_avgs]
 
     def _step_fused(self, kind: str, group: Group, table: TensorTable) -> None:
         take_step(
             table,
             kind,
-            lambda step: (0.0, 0.0, 0.0, 0.0),  # nothing depends on it
+            lambda step: (0.0, 0.0, 0.0, 0.0),  # the update does not depend on the step
             betas=(group["beta"], 0.0),
             weights=(_weight(group), 0.0),
             eps=0.0,
@@ -145,6 +145,6 @@ class UnifiedMomentum(BaseOptimizer):
 
 
 def _weight(group: Group) -> float:
-    """Return what the gradient weighs in the momentum."""
+    """Return the weight of the gradient in the momentum."""
     u: float | None = group["u"]
     return 1.0 - group["beta"] if u is None else u

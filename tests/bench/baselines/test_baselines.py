@@ -342,7 +342,7 @@ def test_wrong_options_are_refused(name, option):
         build(name, [torch.nn.Parameter(torch.ones(1))], **option)
 
 
-def test_an_option_that_nobody_knows_is_refused():
+def test_unknown_options_are_refused():
     for name, option in (("yogi", "nonsense"), ("pytorch_optimizer:MSVAG", "weight_decay")):
         with pytest.raises(SpecError, match=f"{option}.*no such option") as refused:
             optimizer_options(name, {option: 0.1})

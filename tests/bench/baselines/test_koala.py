@@ -87,7 +87,7 @@ def test_published_equations(decay, lr):
         np.testing.assert_allclose(param.detach().numpy(), value, rtol=0, atol=1e-11)
 
 
-def test_a_tensor_with_no_gradient_to_speak_of_goes_on_as_predicted():
+def test_a_tensor_with_a_tiny_gradient_keeps_its_prediction():
     moving, still, small = params = [torch.nn.Parameter(torch.ones(2)) for _ in range(3)]
     optimizer = KoalaM(params, eps=0.01)
     optimizer.predict()
@@ -117,7 +117,7 @@ def test_a_step_needs_a_prediction_and_a_loss():
     param.grad = torch.ones(2)
     for prepare in (lambda: None, lambda: optimizer.observe(1.0)):
         prepare()
-        with pytest.raises(RuntimeError, match="come before step"):
+        with pytest.raises(RuntimeError, match="before step"):
             optimizer.step()
     optimizer.predict()
     optimizer.step()
@@ -125,11 +125,11 @@ def test_a_step_needs_a_prediction_and_a_loss():
     before = param.detach().clone()
     optimizer.predict()  # again, which changes nothing
     assert param.equal(before)
-    with pytest.raises(RuntimeError, match="come before step"):  # the loss was of the step before
+    with pytest.raises(RuntimeError, match="before step"):  # the loss was of the step before
         optimizer.step()
 
 
-def test_a_copy_goes_on_bit_by_bit():
+def test_a_copy_continues_bit_by_bit():
     generator = torch.Generator().manual_seed(0)
     params = [torch.nn.Parameter(torch.randn(shape, generator=generator)) for shape in SHAPES]
     optimizer = KoalaM(params)
@@ -166,7 +166,7 @@ def shown(run):
 @pytest.mark.parametrize(
     "train", [{}, {"clip_norm": 0.1}, {"precision": "bfloat16"}, {"precision": "float16"}], ids=str
 )
-def test_the_loop_shows_it_the_loss(train):
+def test_the_loop_passes_it_the_loss(train):
     run = run_of("digits-mlp", "koala-m", {"epochs": 1, "log_every": 1, "batch_size": 256, **train})
     trainer, losses = shown(run)
     logged = [row["train"]["loss"] for row in trainer.rows if row["kind"] == "train"]
@@ -174,7 +174,7 @@ def test_the_loop_shows_it_the_loss(train):
     assert losses == pytest.approx(logged, rel=1e-6)
 
 
-def test_of_accumulated_batches_it_is_shown_the_mean():
+def test_the_loss_of_accumulated_batches_is_their_mean():
     options = {"batch_size": 32, "epochs": 10}
     whole, losses = shown(run_of("bench_tasks:Plain", "koala-m", options))
     parts, means = shown(run_of("bench_tasks:Plain", "koala-m", {**options, "accumulate": 4}))
@@ -182,7 +182,7 @@ def test_of_accumulated_batches_it_is_shown_the_mean():
     torch.testing.assert_close(parts.model.weight, whole.model.weight, rtol=1e-4, atol=1e-6)
 
 
-def test_of_several_processes_it_is_shown_the_mean():
+def test_the_loss_of_several_processes_is_their_mean():
     trainer = Trainer(run_of("bench_tasks:Plain", "koala-m", {"epochs": 1}), Ranks())
     (optimizer,) = trainer.optimizers.values()
     trainer.ranks.means = lambda values: [0.5 * value for value in values]
@@ -191,7 +191,7 @@ def test_of_several_processes_it_is_shown_the_mean():
     assert optimizer._shared["loss_variance"] == pytest.approx(0.9 + 0.1 * 1.5**2)
 
 
-def test_the_loop_measures_where_it_predicts_and_evaluates_where_it_has_updated():
+def test_the_loss_is_measured_at_the_prediction_and_evaluation_follows_the_update():
     trainer = Trainer(run_of("bench_tasks:Plain", "koala-m", {"batch_size": 8}), Ranks())
     (optimizer,) = trainer.optimizers.values()
     weight, seen = trainer.model.weight, []
@@ -211,7 +211,7 @@ def test_the_loop_measures_where_it_predicts_and_evaluates_where_it_has_updated(
     assert seen[-1][1].equal(weight)
 
 
-def test_two_networks_are_shown_their_own_losses():
+def test_two_networks_get_their_own_losses():
     run = run_of("bench_tasks:Pair", "koala-m", {"batch_size": 16, "epochs": 2})
     trainer = Trainer(run, Ranks())
     counts = dict.fromkeys(trainer.optimizers, 0)

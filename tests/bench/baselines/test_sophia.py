@@ -52,7 +52,7 @@ def test_the_sampled_gradient_estimates_the_gauss_newton_diagonal():
     assert (total / 4000 / exact).mean().item() == pytest.approx(1.0, abs=0.02)
 
 
-def test_the_loop_feeds_the_curvature_when_it_is_time():
+def test_the_loop_updates_the_curvature_every_n_steps():
     run = run_of("digits-mlp", {"name": "sophia", "lr": 1e-3, "hessian_every": 5},
                  {"epochs": 1, "batch_size": 64})  # fmt: skip
     trainer = Trainer(run, Ranks())
@@ -65,7 +65,7 @@ def test_the_loop_feeds_the_curvature_when_it_is_time():
     assert all(param.grad is None for param in trainer.model.parameters())
 
 
-def test_a_task_that_cannot_feed_it_says_so():
+def test_a_task_without_sampled_loss_is_refused():
     run = run_of("bench_tasks:Plain", {"name": "sophia", "hessian_every": 1})
     with pytest.raises(NotImplementedError, match="Plain has no sampled_loss"):
         Trainer(run, Ranks()).fit(lambda _: None)

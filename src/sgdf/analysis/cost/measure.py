@@ -1,7 +1,7 @@
-"""What a step costs: time, state, memory, and its share of training.
+"""The cost of a step: time, state, memory, and its share of the training time.
 
-All implementations take turns on the same parameters and gradients, so that each round
-gives ratios that the machine's other business spoils little.
+All implementations take turns on the same parameters and gradients: other load on the machine
+then changes the ratios of one round only a little.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ Step = Callable[[], Any]
 Shapes = list[tuple[int, ...]]
 
 BASELINE = ("Adam", "fused")
-"""Every time is also given as a ratio to this one's."""
+"""Every time is also reported as a ratio to this one."""
 LIMIT = ("limit", "same step")
-"""A step of SGDF that moves the same bytes by the same route and computes next to nothing."""
+"""A step of SGDF with the same checks and the same memory traffic, but almost no arithmetic."""
 MEMORY_ALONE = ("limit", "native call")
-"""The same without what Python does before it."""
+"""The native call of that step alone, without the Python code before it."""
 
 _NATIVE = ("fused", LIMIT[1], MEMORY_ALONE[1])
 
-# A rate so small that hundreds of steps leave the parameters as they are.
+# So small a learning rate that hundreds of steps hardly change the parameters.
 _LR = 1e-9
 
 _IMPLEMENTATIONS: dict[str, dict[str, Any]] = {
@@ -54,7 +54,7 @@ _TORCH_OPTIMIZERS: dict[str, Callable[..., Optimizer]] = {
 _LIBRARY_OPTIMIZERS = ("AdaBelief", "Lion", "Yogi")
 
 _RUNTIMES = {"vgg13": "VGG13", "resnet101": "ResNet101", "densenet161": "DenseNet161"}
-"""The networks of the paper's runtime table, by what it calls them."""
+"""The networks of the paper's runtime table, and their names there."""
 
 PROBLEMS = ("resnet18", "densenet121", "vgg11", "flat", "gpt2", *_RUNTIMES)
 """Parameter lists to measure on; ``flat`` is one tensor of 40 million elements."""
@@ -63,12 +63,12 @@ DEFAULT_PROBLEMS = PROBLEMS[:5]
 
 @dataclass(frozen=True)
 class Problem:
-    """A list of parameters with gradients, and what it takes to make the gradients."""
+    """A list of parameters with gradients, and the function that makes new gradients."""
 
     name: str
     params: list[Tensor]
     renew: Step
-    """Makes new gradients: forward and backward of a network, copies for a mere list."""
+    """Makes new gradients: forward and backward of a network; copies for a list without one."""
     is_network: bool
 
     @property
@@ -94,7 +94,7 @@ class Spread:
 
 @dataclass(frozen=True)
 class Cost:
-    """What one implementation of one optimizer costs on one problem."""
+    """The cost of one implementation of one optimizer on one problem."""
 
     optimizer: str
     implementation: str
@@ -102,13 +102,13 @@ class Cost:
     to_adam: Spread
     """Ratio to the fused Adam of the same round."""
     to_limit: Spread | None
-    """Ratio to the read-and-write limit of the same round, where there is one."""
+    """Ratio to the read-and-write limit of the same round, if that was measured."""
     state_bytes: float
     """Bytes of state per parameter element."""
     peak_bytes: float
     """Bytes per element at the step's peak: parameters, gradients, state, temporaries."""
     share: float | None
-    """Share of a whole training step."""
+    """The step's share of the time of a whole training step."""
 
 
 @dataclass(frozen=True)
@@ -119,13 +119,13 @@ class Result:
     tensors: int
     parameters: int
     training: str
-    """Batch and resolution of the forward and backward pass, if there is one."""
+    """Batch and resolution of the forward and backward pass; empty without a network."""
     forward_backward: Spread | None
     """Seconds."""
     costs: list[Cost]
 
     def cost(self, optimizer: str, implementation: str) -> Cost | None:
-        """Return the row of an implementation, if it was measured."""
+        """Return the cost of an implementation, or None if it was not measured."""
         for cost in self.costs:
             if (cost.optimizer, cost.implementation) == (optimizer, implementation):
                 return cost
@@ -133,7 +133,7 @@ class Result:
 
 
 def gpt2_shapes(layers: int = 12, width: int = 768) -> Shapes:
-    """Return the shapes of GPT-2's parameters, small by default: all an optimizer sees of it."""
+    """Return the shapes of GPT-2's parameters (by default GPT-2 small)."""
 
     def linear(inputs: int, outputs: int) -> Shapes:
         return [(inputs, outputs), (outputs,)]
@@ -148,7 +148,7 @@ def gpt2_shapes(layers: int = 12, width: int = 768) -> Shapes:
 
 
 def make_problem(name: str, batch: int, resolution: int) -> Problem:
-    """Return the problem of that name with gradients in place.
+    """Return the problem of that name, with gradients.
 
     Args:
         name: one of ``PROBLEMS``.
@@ -180,7 +180,7 @@ def make_problem(name: str, batch: int, resolution: int) -> Problem:
 
 
 class _ReadWrite(SGDF):
-    """SGDF without its arithmetic: every check and address is there, and nearly every byte."""
+    """SGDF without its arithmetic: the same checks, and nearly the same memory traffic."""
 
     def _step_fused(self, kind: str, group: dict[str, Any], table: TensorTable) -> None:
         table.counts()
@@ -190,10 +190,10 @@ class _ReadWrite(SGDF):
 def make_steps(
     params: list[Tensor], compiled: bool = False
 ) -> dict[tuple[str, str], tuple[Step, Optimizer]]:
-    """Return each implementation's step and optimizer, with the state in place.
+    """Return each implementation's step and optimizer, after a first step that makes the state.
 
-    The implementations of one optimizer share its state: a large network has room for it
-    once.
+    The implementations of one optimizer share its state: for a large network it fits into memory
+    only once.
     """
     steps: dict[tuple[str, str], tuple[Step, Optimizer]] = {}
     states: dict[str, Any] = {}
@@ -222,7 +222,7 @@ def make_steps(
         states[LIMIT[0]] = states["SGDF"]
         limit = _ReadWrite(params, lr=_LR, fused=True)
         add(*LIMIT, limit)
-        # The table has the gradients of the limit's last step, which must still be there.
+        # The table points to the gradients of the limit's last step, which must still exist.
         add(*MEMORY_ALONE, limit, lambda: limit._tables[0, "sgdf"].touch())
     return steps
 
@@ -239,12 +239,13 @@ def measure(
 
     Args:
         problem: what to step on.
-        rounds: how often each implementation takes its turn; the first is not counted.
+        rounds: how many steps of each implementation are timed, after a first that is not.
         compiled: include ``torch.compile(optimizer.step)``, which takes minutes to build.
         training: describes the forward and backward pass.
-        native_only: leave out what runs kernel by kernel, and takes ten times as long: between
-            two native steps there is then, as in training, a forward and backward pass alone.
-        progress: is told the number of rounds done.
+        native_only: leave out the implementations that run kernel by kernel and take ten times
+            as long: then, as in training, only a forward and backward pass lies between two
+            native steps.
+        progress: called with the number of finished rounds.
     """
     steps = make_steps(problem.params, compiled)
     if native_only:
@@ -256,7 +257,7 @@ def measure(
         turns = list(steps.items())
         order.shuffle(turns)
         for name, (step, optimizer) in turns:
-            # As in training, so that the caches are as they are there.
+            # As in training, so that the caches are in the same state.
             passes.append(_seconds(problem.renew))
             if name == MEMORY_ALONE:
                 optimizer.step()  # enters the new gradients
@@ -264,9 +265,12 @@ def measure(
         progress(done)
     forward_backward = Spread.of(passes[len(steps) :]) if problem.is_network else None
     size = problem.size
-    held = sum(param.nbytes for param in problem.params) * 2 / size  # and the gradients
+    held = sum(param.nbytes for param in problem.params) * 2 / size  # with the gradients
     costs = []
-    for name, (step, optimizer) in steps.items():  # the limit's step before its call alone
+    for name, (
+        step,
+        optimizer,
+    ) in steps.items():  # in this order the limit's step runs before its native call
         own = times[name][1:]
         seconds = Spread.of(own)
         state = state_bytes(optimizer) / size
@@ -304,7 +308,7 @@ def _ratios(times: list[float], others: list[float]) -> Spread:
 
 
 def _temporary_bytes(step: Step) -> int:
-    """Return the most that a step allocates at once."""
+    """Return the peak of the memory that a step allocates."""
     with profile(profile_memory=True) as profiler:
         step()
     held = most = 0
@@ -316,10 +320,10 @@ def _temporary_bytes(step: Step) -> int:
 
 
 def whole_steps(result: Result) -> list[dict[str, Any]]:
-    """Return the runtime table's rows for one network: whole training steps over SGD's.
+    """Return the runtime table's rows for one network: times of whole steps, relative to SGD.
 
-    A whole step is forward and backward, which no optimizer changes, and the optimizer's
-    own; each implementation is compared with SGD (momentum 0.9) in the same one.
+    A whole training step is the forward and backward pass, the same for all optimizers, and the
+    optimizer's step. Each implementation is compared with that of SGD (momentum 0.9).
     """
     if result.forward_backward is None or result.problem not in _RUNTIMES:
         return []

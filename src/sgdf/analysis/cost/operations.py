@@ -1,7 +1,7 @@
-"""How many arithmetic operations an optimizer spends on each parameter element.
+"""The number of arithmetic operations of an optimizer per parameter element.
 
 Counted, not derived: a step is run, and every elementwise kernel that torch dispatches is
-entered in the units of the paper (Table "Arithmetic cost and operation breakdown").
+counted in the units of the paper (Table "Arithmetic cost and operation breakdown").
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from ... import SGDF
 from ...bench.paper.published import column
 
 SYMBOLS = ("×", "+", "−", "÷", "√", "other")
-"""The paper's units; ``other`` is what it does not count: comparisons and general powers."""
+"""The paper's units; ``other`` are operations it does not count: comparisons, general powers."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """One optimizer: what was counted, and what the paper says."""
+    """One optimizer: our counts, and the paper's."""
 
     optimizer: str
     decay: str
     counted: Mapping[str, int]
     published: tuple[int, ...]
-    """The paper's total, and the one it gives after simplification."""
+    """The paper's total as written, and the one after simplification if it has one."""
 
     @property
     def total(self) -> int:
-        """The number that the paper's compares with."""
+        """The number to compare with the paper's."""
         return sum(count for symbol, count in self.counted.items() if symbol != "other")
 
 
@@ -103,14 +103,14 @@ def _units(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[str
     if name == "pow":
         return list({0.5: "√", 2: "×", 1: ""}.get(args[1], ["other"]))
     if name not in _UNITS:
-        raise NotImplementedError(f"an operation that is not in the table: {name}")
+        raise NotImplementedError(f"no unit is known for the operation {name}")
     factor = kwargs.get(_FACTORS.get(name, ""), 1)
     # A minus sign alone is free: a + (-1) b is a subtraction.
     return [*_UNITS[name], *(["×"] if abs(factor) != 1 else [])]
 
 
 def published_operations(optimizer: str, decay: str) -> tuple[int, ...]:
-    """Return the paper's count as it is written, and where there is one the simplified one."""
+    """Return the paper's count as written, and the simplified one if it has one."""
     printed = {
         name: column("tab:optimizer_flops", name).values
         for name in ("As written", "Simplified", "Coupled decay adds", "Decoupled decay adds")

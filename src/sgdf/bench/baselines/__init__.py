@@ -1,1 +1,1 @@
-"""Optimizers to compare with that no well-kept library has, or has without a fault."""
+"""Optimizers for comparisons that maintained libraries lack, or implement incorrectly."""

@@ -1,6 +1,6 @@
-"""What the optimizers written for comparisons share: checks, state, decay, closure.
+"""The base class of the optimizers written for comparisons: checks, state, decay, closure.
 
-They are for reading, and fast enough for a comparison by results; not for one by speed.
+They are written to be read, and fast enough to compare results; do not compare their speed.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ State = dict[str, Any]
 
 
 def check(defaults: Group) -> None:
-    """Refuse values that ``lr``, ``betas``, ``eps`` and ``weight_decay`` cannot have.
+    """Check ``lr``, ``betas``, ``eps`` and ``weight_decay``.
 
     Raises:
-        ValueError: if one has such a value.
+        ValueError: if a value is out of its range.
     """
     if not defaults["lr"] >= 0.0:
         raise ValueError(f"Invalid learning rate: {defaults['lr']}")
@@ -49,14 +49,14 @@ class Baseline(Optimizer):
 
     @abstractmethod
     def _buffers(self, param: Tensor) -> tuple[str, ...]:
-        """Return the names of what is kept for a parameter, each of its shape."""
+        """Return the state keys of a parameter's buffers, which have its shape."""
 
     @abstractmethod
     def _direction(self, group: Group, grad: Tensor, state: State, step: int) -> Tensor:
         """Return the direction, and update the buffers in ``state``; ``step`` counts from 1."""
 
     @torch.no_grad()
-    def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]  # as torch's own have it
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]  # as in torch's own optimizers
         """Update the parameters once."""
         loss = None
         if closure is not None:

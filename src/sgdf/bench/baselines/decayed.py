@@ -1,4 +1,4 @@
-"""Coupled weight decay for optimizers whose library forgot it."""
+"""Coupled weight decay for optimizers that lack it in their library."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch.optim.optimizer import Optimizer, ParamsT
 
 
 class _Decayed(Optimizer):
-    """Adds ``weight_decay`` times the parameters to the gradients that the step sees."""
+    """Adds ``weight_decay`` times the parameters to the gradients during the step."""
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Update the parameters once."""
@@ -26,7 +26,7 @@ class _Decayed(Optimizer):
                     given[param] = param.grad
                     param.grad = param.grad.add(param.detach(), alpha=group["weight_decay"])
         try:
-            super().step()  # the library's
+            super().step()  # of the library's class
         finally:
             for param, grad in given.items():
                 param.grad = grad
@@ -46,7 +46,7 @@ class MSVAG(_Decayed, pytorch_optimizer.MSVAG):
     Args:
         params: parameters or groups of them.
         lr: the learning rate.
-        beta: of both moments.
+        beta: decay rate of both moments.
         weight_decay: coupled.
     """
 

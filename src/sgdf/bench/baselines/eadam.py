@@ -1,4 +1,4 @@
-"""EAdam, which no library has."""
+"""EAdam: Adam with eps inside the second moment."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .base import Baseline, Group, State, update_moments
 
 
 class EAdam(Baseline):
-    r"""Adam with :math:`ε` added to the second moment itself, where it adds up.
+    r"""Adam with :math:`ε` added to the second moment at every step, so that it accumulates.
 
     .. math::
         v_t = β_2 v_{t-1} + (1-β_2) g_t^2 + ε, \qquad θ_t = θ_{t-1} - α \hat m_t / \sqrt{\hat v_t}
@@ -19,7 +19,7 @@ class EAdam(Baseline):
     Args:
         params: parameters or groups of them.
         lr: the learning rate α.
-        betas: of the two moments.
+        betas: decay rates of the two moments.
         eps: ε.
         weight_decay: coupled.
     """
@@ -42,4 +42,4 @@ class EAdam(Baseline):
         beta1, beta2 = group["betas"]
         second = state["exp_avg_sq"].add_(group["eps"]) / (1.0 - beta2**step)
         ratio: Tensor = state["exp_avg"] / (1.0 - beta1**step) / second.sqrt_()
-        return ratio.nan_to_num_(nan=0.0)  # 0/0: without ε, and without any gradient so far
+        return ratio.nan_to_num_(nan=0.0)  # 0/0 with ε = 0, before the first gradient that is not 0

@@ -1,4 +1,4 @@
-"""KOALA-M, which filters with the loss as its measurement; the training loop has to show it."""
+"""KOALA-M, a Kalman filter that measures the loss; the training loop must pass it the loss."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from .base import Group, State, check
 class KoalaM(Optimizer):
     r"""A Kalman filter over parameters and velocities that measures one number, the loss.
 
-    Parameters :math:`x` and velocities :math:`p` are expected to move by
-    :math:`F = \begin{pmatrix} 1 & 1 \\ 0 & κ \end{pmatrix}`, and the loss to be its target up to
-    noise of variance :math:`R`. All elements share one 2×2 covariance :math:`P`. First a
-    prediction, then, with :math:`g_ℓ` the gradient there for each tensor, the update:
+    The model predicts that parameters :math:`x` and velocities :math:`p` move by
+    :math:`F = \begin{pmatrix} 1 & 1 \\ 0 & κ \end{pmatrix}`, and that the loss is its target up to
+    noise of variance :math:`R`. All elements share one 2×2 covariance :math:`P`. A
+    step is a prediction and then, with :math:`g_ℓ` the gradient there of each tensor, the update:
 
     .. math::
         \hat x = x + p, \qquad \hat p = κ p, \qquad \hat P = F P F^T + \mathrm{diag}(Q, q_p)
@@ -31,24 +31,24 @@ class KoalaM(Optimizer):
         P = \hat P - \max_ℓ (|g_ℓ|^2 / S_ℓ) \, \hat P e_1 e_1^T \hat P
 
     :math:`R` is a running mean of :math:`L^2` and :math:`Q` one of :math:`|x - \bar x| / n` over
-    all :math:`n` elements, with :math:`\bar x` the running mean of :math:`x`, from 0. A rate
-    of α is a target of :math:`(1-α) L`. Decay is part of what is measured:
+    all :math:`n` elements, with :math:`\bar x` the running mean of :math:`x`, starting at 0. A
+    learning rate α means a target of :math:`(1-α) L`. Decay is part of the measurement:
     :math:`L_ℓ = L + λ|\hat x_ℓ|^2 / 2`.
 
     Davtyan et al., "KOALA: A Kalman Optimization Algorithm with Loss Adaptivity" (2022); noise
-    and constants are their program's. Losses must not be negative.
+    and constants are from their code. Losses must not be negative.
 
-    ``predict()`` comes before the loss is computed and ``observe(loss)`` before ``step()``, which
-    does both by itself if it is given a closure.
+    Call ``predict()`` before the loss is computed and ``observe(loss)`` before ``step()``; with a
+    closure ``step`` calls both itself.
 
     Args:
         params: parameters or groups of them.
         lr: the learning rate α.
         momentum: κ.
-        betas: of the running means: that of R, those of Q and x.
-        variances: of parameters and velocities, in the first P.
-        noise: the first Q, and q_p, which stays.
-        eps: a tensor with a gradient of a smaller norm is left as it is predicted.
+        betas: decay rates of the running means: of R, and of Q and x.
+        variances: initial variances of parameters and velocities in P.
+        noise: the initial Q, and the constant q_p.
+        eps: a tensor whose gradient has a smaller norm keeps its prediction.
         weight_decay: λ, coupled.
     """
 
@@ -73,7 +73,7 @@ class KoalaM(Optimizer):
                 raise ValueError(f"Invalid {name} value: {pair}")
         super().__init__(params, options)
         self._loss: float | None = None
-        # Numbers that all tensors share: with the first of them, they are in state_dict().
+        # Numbers that all tensors share, stored with the first: so they are in state_dict().
         self._shared.update(
             covariance=[variances[0], 0.0, variances[1]],
             loss_variance=1.0,
@@ -88,7 +88,7 @@ class KoalaM(Optimizer):
 
     @torch.no_grad()
     def predict(self) -> None:
-        """Move to where the parameters are expected; again only after the next step."""
+        """Move the parameters to their prediction; a second call before ``step`` does nothing."""
         shared, options = self._shared, self.param_groups[0]
         if shared["predicted"]:
             return
@@ -111,11 +111,11 @@ class KoalaM(Optimizer):
         shared.update(covariance=[xx, xp, pp], drift=drift, predicted=True)
 
     def observe(self, loss: Tensor | float) -> None:
-        """Take the loss that the next step is for, of a whole batch and not scaled."""
+        """Set the loss for the next step: of the whole batch, and not scaled."""
         self._loss = float(loss.detach() if isinstance(loss, Tensor) else loss)
 
     @torch.no_grad()
-    def step(self, closure: Callable[[], Tensor | float] | None = None) -> Tensor | float | None:  # type: ignore[override]  # as torch's own have it
+    def step(self, closure: Callable[[], Tensor | float] | None = None) -> Tensor | float | None:  # type: ignore[override]  # as in torch's own optimizers
         """Update the parameters once."""
         returned = None
         if closure is not None:
@@ -125,7 +125,7 @@ class KoalaM(Optimizer):
             self.observe(returned)
         shared, beta = self._shared, self.param_groups[0]["betas"][0]
         if self._loss is None or not shared["predicted"]:
-            raise RuntimeError("predict() and observe(loss) come before step() without a closure")
+            raise RuntimeError("call predict() and observe(loss) before step() without a closure")
         loss, self._loss = self._loss, None
         variance = beta * shared["loss_variance"] + (1.0 - beta) * loss * loss
         squares = [
@@ -144,7 +144,7 @@ class KoalaM(Optimizer):
     def _update(
         self, param: Tensor, grad: Tensor, group: Group, loss: float, variance: float
     ) -> float:
-        """Update one tensor, and return its gradient's squared norm, or 0 if it is left alone."""
+        """Update one tensor; return its gradient's squared norm, or 0 if that is too small."""
         decay, state = group["weight_decay"], self.state[param]
         grad = grad.add(param, alpha=decay)
         if (norm := vector_norm(grad).item()) < group["eps"]:

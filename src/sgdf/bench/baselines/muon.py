@@ -1,4 +1,4 @@
-"""Muon for whole networks: the control that FilterMuon is compared with."""
+"""Muon for whole networks: the baseline of FilterMuon."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from .base import Baseline, Group, State
 
 
 class Muon(Baseline):
-    r"""Orthogonalised momentum for matrices, AdamW for the rest, as FilterMuon divides them.
+    r"""Orthogonalised momentum for matrices and AdamW for the rest, divided as in FilterMuon.
 
-    ``torch.optim.Muon`` takes matrices only; this is the same on them, and flattens what has
-    more dimensions, as Jordan et al. (2024) do with convolutions.
+    On matrices this is ``torch.optim.Muon``, which takes nothing else. Parameters of more
+    dimensions are flattened, as Jordan et al. (2024) do with convolutions.
 
     Args:
         params: parameters or groups of them.
         lr: the learning rate of both.
-        momentum: of the matrices' running mean.
-        nesterov: look ahead by one step of it.
-        betas: of the others' moments.
-        eps: theirs.
+        momentum: decay rate of the matrices' running mean.
+        nesterov: look ahead by one step of the momentum.
+        betas: decay rates of AdamW's moments.
+        eps: ε of AdamW.
         weight_decay: decoupled.
-        ns_steps: Newton–Schulz iterations.
+        ns_steps: number of Newton–Schulz iterations.
         adjust_lr_fn: ``"original"`` or ``"match_rms_adamw"``, as in torch.
     """
 

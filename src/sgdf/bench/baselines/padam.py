@@ -1,4 +1,4 @@
-"""Padam as it was published."""
+"""Padam, as published."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ class Padam(Baseline):
         θ_t = θ_{t-1} - α m_t / (\sqrt{\hat v_t} + ε)^{2p}
 
     Chen et al., "Closing the Generalization Gap of Adaptive Gradient Methods in Training Deep
-    Neural Networks" (2018); ε is their program's, their Algorithm 1 has none.
+    Neural Networks" (2018); ε is from the authors' code; their Algorithm 1 has none.
 
     Args:
         params: parameters or groups of them.
         lr: the learning rate α.
-        betas: of the two moments.
+        betas: decay rates of the two moments.
         partial: p, from 0 (SGD on a running mean) to 1/2 (AMSGrad).
         eps: ε.
         weight_decay: coupled.

@@ -1,4 +1,4 @@
-"""SophiaG, whose curvature the training loop has to feed."""
+"""SophiaG, whose curvature estimate the training loop must update."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .base import Baseline, Group, State
 
 
 class SophiaG(Baseline):
-    r"""Momentum over an estimate of the curvature, clipped element by element.
+    r"""Momentum divided by an estimate of the curvature, clipped element by element.
 
     .. math::
         m_t = β_1 m_{t-1} + (1-β_1) g_t, \qquad
@@ -18,19 +18,19 @@ class SophiaG(Baseline):
 
     Every ``hessian_every`` steps :math:`h ← β_2 h + (1-β_2) B \hat g^2`, the Gauss–Newton–Bartlett
     estimate: :math:`\hat g` is the gradient of the mean loss over :math:`B` targets that are drawn
-    from the model's own predictions. The bench's loop sees to it (``Task.sampled_loss``).
+    from the model's own predictions. The bench's loop does this (``Task.sampled_loss``).
 
     Liu et al., "Sophia: A Scalable Stochastic Second-order Optimizer for Language Model
-    Pre-training" (2023), Algorithm 3; ρ as in their program.
+    Pre-training" (2023), Algorithm 3; ρ as in their code.
 
     Args:
         params: parameters or groups of them.
         lr: the learning rate α.
-        betas: of momentum and curvature.
+        betas: decay rates of momentum and curvature.
         rho: ρ; the larger, the fewer elements are clipped.
         eps: ε.
         weight_decay: λ, decoupled.
-        hessian_every: steps between two looks at the curvature.
+        hessian_every: number of steps from one update of the curvature to the next.
     """
 
     decay_is_coupled = False
@@ -61,12 +61,12 @@ class SophiaG(Baseline):
 
     @property
     def hessian_every(self) -> int:
-        """How many steps there are between two calls of ``update_hessian``."""
+        """The number of steps from one call of ``update_hessian`` to the next."""
         return int(self.param_groups[0]["hessian_every"])
 
     @torch.no_grad()
     def update_hessian(self, count: int) -> None:
-        """Take the gradients for those of the mean loss over so many sampled targets."""
+        """Update the curvature from gradients of the mean loss over ``count`` sampled targets."""
         for group in self.param_groups:
             beta2 = group["betas"][1]
             for param in group["params"]:

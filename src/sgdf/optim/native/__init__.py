@@ -1,1 +1,1 @@
-"""The native step: the C code, how it is built, and how tensors are handed to it."""
+"""The native step: the C code, how it is built, and how tensors are passed to it."""

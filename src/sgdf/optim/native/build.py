@@ -1,8 +1,9 @@
-"""Builds, keeps and loads the C code beside this file.
+"""Builds the C code beside this file, caches the library, and loads it.
 
-An object is built on first use, by whatever C compiler the machine has, and kept in the
-user's cache. Its name holds what its contents depend on, and its last bytes a digest: a
-file that is torn, damaged or another user's is built anew, not loaded.
+The library is built on first use, with any C compiler of the machine, and stored in the user's
+cache. Its file name contains a digest of everything that it depends on, and its last bytes are
+a digest of its content: an incomplete or damaged file, or one that other users can write to, is
+rebuilt, not loaded.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-# No -march: the source picks the vector width at run time. No -ffast-math: loading such an
-# object makes the whole process flush subnormal numbers to zero. Without unswitching the
-# build takes half as long, and the loops, which wait for memory, no longer.
+# No -march: the source chooses the vector width at run time. No -ffast-math: loading such a
+# library makes the whole process flush subnormal numbers to zero. Without loop unswitching the
+# build takes half as long, and the loops, which wait for memory, are as fast.
 COMPILE = (
     *("-std=gnu11", "-O3", "-fno-unswitch-loops", "-fPIC", "-fopenmp"),
     *("-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math"),
 )
-# Without -fopenmp: its symbols are found in the OpenMP library that torch has loaded.
+# Without -fopenmp: its symbols are resolved by the OpenMP library that torch has loaded.
 LINK = ("-shared",)
 LIBRARIES = ("-lm",)
 
@@ -36,7 +37,7 @@ Command = list[str]
 
 
 def load(source: Path) -> ctypes.CDLL:
-    """Return the library made of ``source``; raise ``OSError`` with the reason if none can be."""
+    """Return the library built from ``source``, or raise ``OSError`` with the reason."""
     if sys.platform != "linux":
         raise OSError(f"native code is built on Linux only, this is {sys.platform}")
     reasons = []
@@ -52,15 +53,15 @@ def load(source: Path) -> ctypes.CDLL:
 
 
 def cache_directory() -> Path:
-    """Return where the objects are kept: ``$XDG_CACHE_HOME/sgdf`` or ``~/.cache/sgdf``."""
+    """Return the folder of the built libraries: ``$XDG_CACHE_HOME/sgdf`` or ``~/.cache/sgdf``."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "sgdf"
 
 
 def _compilers() -> Iterator[Command]:
-    """Yield the compiler that ``$CC`` asks for, then each one that is installed."""
+    """Yield the compiler that ``$CC`` names, then each one that is installed."""
     if asked := os.environ.get("CC"):
         yield shlex.split(asked)
-    # Under whatever name: links to one program may make it different compilers.
+    # All names: links to one program (ccache) can stand for different compilers.
     for name in ("cc", "gcc", "clang"):
         if path := shutil.which(name):
             yield [path]
@@ -77,9 +78,9 @@ def _load(source: Path, compiler: Command) -> ctypes.CDLL:
     name = f"{source.stem}-{key[:32]}.so"
     cache = _own_cache()
     if cache and _is_sealed(cache / name, key):
-        with suppress(OSError):  # as when it was built beside other libraries
+        with suppress(OSError):  # for example built with other system libraries
             return ctypes.CDLL(str(cache / name))
-    # In the cache itself, so that what loads here will load there.
+    # Built inside the cache: a folder from which no code may be loaded is noticed now.
     with tempfile.TemporaryDirectory(prefix="building-", dir=cache) as directory:
         built = Path(directory) / name
         _build(source, compiler, built)
@@ -88,15 +89,15 @@ def _load(source: Path, compiler: Command) -> ctypes.CDLL:
         library = ctypes.CDLL(str(built))
         if cache:
             with suppress(OSError):
-                os.replace(built, cache / name)  # at one stroke: others may be doing the same
+                os.replace(built, cache / name)  # atomic: other processes may be doing the same
         return library
 
 
 def _key(source: Path, compiler: Command) -> str:
-    """Return the digest of what an object depends on."""
+    """Return the digest of everything that a library depends on."""
     if not shutil.which(compiler[0]):
         raise FileNotFoundError("not found")
-    # A program's stamp stands for its version, which would take a process to ask for.
+    # Size and mtime identify the compiler without starting it.
     programs = [os.path.realpath(path) for path in filter(None, map(shutil.which, compiler))]
     stamps = [os.stat(program) for program in programs]
     parts = (
@@ -134,7 +135,7 @@ def _build(source: Path, compiler: Command, target: Path) -> None:
 
 
 def _own_cache() -> Path | None:
-    """Return the cache directory if it can be written to, by nobody but the user."""
+    """Return the cache folder if the user, and nobody else, can write to it."""
     try:
         directory = cache_directory()
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -1,13 +1,14 @@
 /* An optimizer's step on a whole list of tensors: one parallel region, one pass over memory.
 
-   The arithmetic is that of filter_gradient (../filter.py), of the elementwise directions
-   (../directions.py) or of momentum.py, and of the decay and update in base.py, in float or in double; half-precision parameters are widened block by
-   block. Everything is elementwise and built without contraction to fused
-   multiply-adds, so that the result depends neither on the number of threads nor on
-   the vector instructions of the CPU (but for powers other than 1/2 and 1, which are libm's).
+   The arithmetic is that of filter_gradient (sgdf/filter.py) and of the elementwise directions
+   (sgdf/directions.py), or that of unified_momentum.py, and of the decay and update in base.py,
+   in float or in double; half-precision parameters are widened block by block. Everything is
+   elementwise and compiled without contraction to fused multiply-adds, so that the result
+   depends neither on the number of threads nor on the vector instructions of the CPU (except
+   for powers other than 1/2 and 1, which are libm's).
 
-   Beside the step there are what fused.py needs to prepare it, and a measure of what
-   memory alone takes, for the benchmarks. */
+   Besides the step this file has the functions with which step.py prepares it, and one that
+   only reads and writes memory, for `sgdf cost`. */
 
 #include <float.h>
 #include <math.h>
@@ -15,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The CPU's own vector width, chosen when the object is loaded: it runs on every CPU of
+/* The CPU's own vector width, chosen when the library is loaded: it runs on every CPU of
    the family. glibc alone has the loader for that. */
 #if defined(__x86_64__) && defined(__GLIBC__)
 #define FOR_EACH_CPU __attribute__((target_clones("avx512f", "avx2", "default")))
@@ -23,7 +24,7 @@
 #define FOR_EACH_CPU
 #endif
 
-/* Numbers and layout are shared with fused.py. */
+/* Numbers and layout are shared with step.py. */
 enum { FLOAT32, FLOAT64, BFLOAT16, FLOAT16 };
 enum { SGDF, SIGN, ADAM, MOMENTUM };
 
@@ -33,7 +34,7 @@ typedef struct {
     uint64_t param, step, exp_avg, exp_var, exp_avg_sq, grad;
     int64_t size;                  /* in elements */
     int64_t param_type, grad_type; /* a gradient has its parameter's type or the state's */
-    int64_t scalars;               /* which of the distinct steps this tensor is at */
+    int64_t scalars;               /* index of this tensor's step among the distinct steps */
 } Tensor;
 
 typedef struct {
@@ -44,17 +45,17 @@ typedef struct {
 typedef struct {
     double kind;
     double lr, shrink;       /* shrink: 1 - lr * decay where decay is decoupled, else 1 */
-    double sign, decay;      /* sign: -1 to maximize; decay: of the coupled kind */
-    double beta1, beta2;     /* what the old moments weigh */
-    double weight1, weight2; /* what the new gradient weighs: 1 - beta, formed in double */
+    double sign, decay;      /* sign: -1 to maximize; decay: coupled decay, else 0 */
+    double beta1, beta2;     /* weights of the old moments */
+    double weight1, weight2; /* weights of the new gradient: 1 - beta, computed in double */
     double eps;
 } Options;
 
-/* A divisor that makes 0 of 0/0; the comparison lets NaN pass. */
+/* A divisor with which 0/0 gives 0; a NaN stays one. */
 #define FLOORED(x) ((x) < tiny ? tiny : (x))
 
-/* power(gain) is K^exponent and direction(estimate) what the parameter moves along; a loop
-   of its own for each, so that the usual ones are vectorised. */
+/* power(gain) is K^exponent, and direction(estimate) the direction of the update. Each
+   combination has a loop of its own, so that the common ones are vectorised. */
 #define FILTER_LOOP(real, power, direction)                                              \
     for (int64_t i = 0; i < size; i++) {                                                 \
         real g = sign * grad[i];                                                         \
@@ -76,7 +77,7 @@ typedef struct {
         exp_var[i] = var;                                                                \
     }
 
-/* 0 for a NaN, as torch.sign has it. */
+/* 0 for a NaN, as in torch.sign. */
 #define SIGN_OF_ESTIMATE ((estimate > 0) - (estimate < 0))
 
 #define ADAM_OF_ESTIMATE(root)                                                           \
@@ -234,15 +235,15 @@ static void step_part(const Tensor *tensor, int64_t start, int64_t size, const S
                     tensor->param_type, own, options);
 }
 
-/* What a step cannot undercut: reading and writing the same bytes with next to no
-   arithmetic. It serves measurements, on float32, and leaves finite numbers as they are. */
+/* A lower bound for the time of a step, for `sgdf cost`: reads and writes the same bytes as a
+   float32 step, with almost no arithmetic, and does not change finite numbers. */
 static volatile float nothing = 0;
 
 FOR_EACH_CPU static void touch_floats(float *restrict param, const float *restrict grad,
                                       float *restrict exp_avg, float *restrict exp_var,
                                       int64_t size)
 {
-    const float zero = nothing; /* which the compiler cannot know */
+    const float zero = nothing; /* volatile: the compiler cannot know that it is 0 */
     for (int64_t i = 0; i < size; i++) {
         param[i] += zero * grad[i];
         exp_avg[i] += zero * grad[i];
@@ -261,14 +262,14 @@ static void touch_part(const Tensor *tensor, int64_t start, int64_t size, const 
 /* Below this many elements a second thread costs more than it saves. */
 enum { WORTH_THREADS = 32768, LARGEST_SHARE = 131072 };
 
-/* The threads take equal shares of the elements, wherever tensors begin and end, and
-   another one when they are done: one that wakes up late or loses its core for a while
-   delays the rest by no more than a share.
+/* Each thread takes a share of the elements, regardless of where tensors begin and end, and
+   then the next share: a thread that wakes up late or loses its core for a while delays the
+   others by at most one share.
 
-   From the last tensor to the first: the backward pass was at the first ones just now, and
-   where the cores share no cache, what one has just written reaches the other more slowly
-   than anything from memory. By the time of their turn, a large network's other tensors have
-   driven it there. */
+   From the last tensor to the first: the backward pass has written the gradients of the first
+   tensors just now. If the cores share no cache, data that another core has just written
+   arrive more slowly than data from memory; until their turn, the other tensors of a large
+   network have pushed them out of the caches. */
 static void share_out(typeof(step_part) *part, const Tensor *tensors, int64_t count,
                       const Scalars *scalars, const Options *options, int threads)
 {
@@ -314,13 +315,13 @@ static int by_start(const void *left, const void *right)
 
 /* Enter the gradients of a step.
 
-   objects: tensors as Python has them, first all parameters, then the state of one after
-   the other (step count and the buffers that there are, columns in all), then all gradients.
-   address_of: torch's function from such an object to where its elements lie.
+   objects: Python tensors: first all parameters, then the state of each parameter (step count
+   and buffers, `columns` in all), then all gradients.
+   address_of: torch's function from such an object to the address of its elements.
    owned: the memory of all but the gradients, sorted. grads: room for one span per tensor.
 
-   Return 0 if a tensor has moved since the table was made, or if a gradient lies in memory
-   that a step writes to or, as torch's zero tensors do, nowhere. */
+   Return 0 if a tensor has moved since the table was made, or if a gradient overlaps memory
+   that a step writes to, or has none (address 0), like torch's lazy zero tensors. */
 int sgdf_enter(Tensor *tensors, int64_t count, void *const *objects, int64_t columns,
                void *(*address_of)(void *), const Span *owned, int64_t owned_count, Span *grads)
 {
@@ -349,7 +350,7 @@ int sgdf_enter(Tensor *tensors, int64_t count, void *const *objects, int64_t col
     return 1;
 }
 
-/* Return how many distinct step counts there are, and which. */
+/* Write the distinct step counts to an array, and return their number. */
 int64_t sgdf_counts(Tensor *tensors, int64_t count, double *counts)
 {
     int64_t distinct = 0;

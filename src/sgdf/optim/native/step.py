@@ -1,8 +1,18 @@
 """The elementwise steps in native code: filter, direction and update in one pass over memory.
 
-The C code gets addresses. What torch's own kernels would check on their way (shapes,
-dtypes, devices, layouts, overlaps) is checked here, whole columns of tensors at a time: a
-network has hundreds of them, and a step takes a few milliseconds.
+The C code receives addresses. The checks that torch's own kernels make on every call (shapes,
+dtypes, devices, layouts, overlaps) are made here, for whole columns of tensors at a time: a
+network has hundreds of tensors, and a step takes a few milliseconds.
+
+This module relies on two private parts of torch, tested with torch 2.13:
+``torch._C._dynamo.guards.TensorGuards``, which checks many tensors in one call, and the C
+function ``_torchinductor_pyobject_tensor_data_ptr``, which returns the address of a tensor's
+memory. If a version of torch lacks either, ``native_fault()`` says so, and the optimizers use
+foreach instead; the tests that need the native step are then skipped with that reason, and
+``tests/optim/test_native_choice.py`` tests the fallback. If a version keeps the names but
+changes an argument or the layout of a tensor object, nothing here can detect it beforehand: the
+first step raises, or the process crashes, and the tests in ``tests/optim/test_native_*.py``
+fail. Run them before a new version of torch is declared as supported.
 """
 
 from __future__ import annotations
@@ -26,11 +36,11 @@ from . import build
 
 State = Mapping[Tensor, Mapping[str, Tensor]]
 
-# The numbers that kernels.c knows them by.
+# The numbers that kernels.c uses for them.
 KINDS = {"sgdf": 0, "sign": 1, "adam": 2, "momentum": 3}
-"""The kinds of direction that it has."""
+"""The kinds of direction that the native step implements."""
 _BUFFERS = 3
-# Complex tensors are pairs of reals.
+# Codes of the dtypes in kernels.c; complex tensors are pairs of reals.
 _CODES = {
     torch.float32: 0,
     torch.float64: 1,
@@ -44,14 +54,14 @@ _STATE_DTYPES = {dtype: buffer_dtype(torch.empty(0, dtype=dtype)) for dtype in _
 
 
 class _Internals(NamedTuple):
-    """What torch has for its own compiled code and, though no public interface, also for us."""
+    """The private parts of torch that the native step uses; see the module's docstring."""
 
     make_guards: Any
-    """Makes what looks at many tensors in one call: is each still of its type, dtype, device,
-    shape and strides, and neither more nor less conjugated or negated than it was?"""
+    """Makes an object that checks many tensors in one call: does each still have its type, dtype,
+    device, shape and strides, and is it conjugated or negated as before?"""
     address_of: int
-    """Where the C function lies that finds the memory of a Python tensor. It throws, through C
-    that cannot catch, unless that is a tensor with memory: see to that first."""
+    """Address of the C function that returns the memory address of a Python tensor. For anything
+    but a tensor with storage it throws a C++ exception, which C code cannot catch: check first."""
 
     @classmethod
     def find(cls) -> _Internals | None:
@@ -74,9 +84,9 @@ def _library() -> ctypes.CDLL | OSError:
     pointer, count, threads = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int
     table = pointer, count
     arguments = *table, pointer, count, pointer, pointer, count, pointer
-    # It looks at Python's objects, so it must have Python's lock.
+    # It reads Python objects, so it is called with the GIL held.
     enter = ctypes.PYFUNCTYPE(ctypes.c_int, *arguments)(("sgdf_enter", library))
-    setattr(library, "sgdf_enter", enter)  # noqa: B010 (types know nothing of such attributes)
+    setattr(library, "sgdf_enter", enter)  # noqa: B010 (mypy does not know this attribute)
     library.sgdf_counts.argtypes = (*table, pointer)
     library.sgdf_counts.restype = count
     library.sgdf_step.argtypes = (*table, pointer, pointer, threads)
@@ -86,22 +96,29 @@ def _library() -> ctypes.CDLL | OSError:
 
 
 def native_fault() -> str | None:
-    """Return why there is no native step here, if there is none; the first call builds it."""
+    """Return why the native step is not available, or None; the first call builds it."""
     library = _library()
     return str(library) if isinstance(library, OSError) else None
 
 
+def native_status() -> str:
+    """Return "built", the fault, or "not built yet"; unlike ``native_fault`` never build it."""
+    if not _library.cache_info().currsize:
+        return "not built yet"
+    return native_fault() or "built"
+
+
 def is_supported(param: Tensor) -> bool:
-    """Return whether the step is made for parameters of this device and dtype."""
+    """Return whether the native step supports parameters of this device and dtype."""
     return param.is_cpu and param.dtype in _CODES
 
 
 class _Form(NamedTuple):
-    """What two columns of tensors must agree in, but for their shapes, to lie in memory alike."""
+    """Dtypes and layouts: besides the shapes, what decides how tensors lie in memory."""
 
     dtypes: list[Any]
     layouts: list[Any]
-    """The strides, or True for any that amount to contiguity."""
+    """The strides, or True for a contiguous tensor."""
 
     @classmethod
     def of(cls, tensors: list[Tensor]) -> _Form:
@@ -114,7 +131,8 @@ class _Form(NamedTuple):
 def _are_plain(tensors: list[Tensor]) -> bool:
     """Return whether these are CPU tensors whose memory holds the numbers that they show.
 
-    Subclasses may mean anything by theirs, and views may be yet to be negated or conjugated.
+    A subclass may store anything in its memory, and a lazy view may still have to be negated or
+    conjugated.
     """
     return (
         PLAIN_TYPES.issuperset(map(type, tensors))
@@ -125,17 +143,17 @@ def _are_plain(tensors: list[Tensor]) -> bool:
 
 def _is_dense(tensor: Tensor) -> bool:
     """Return whether the elements fill their memory without gaps or repetitions."""
-    # Only then does a new tensor get the same strides.
+    # Only of a dense tensor does `empty_like` keep the strides.
     return torch.empty_like(tensor, device="meta").stride() == tensor.stride()
 
 
 def _spans(tensors: Iterable[Tensor]) -> list[tuple[int, int]]:
-    """Return where these dense tensors begin and end in memory, in order."""
+    """Return the sorted first and last addresses of these dense tensors."""
     return sorted((t.data_ptr(), t.data_ptr() + t.nbytes) for t in tensors if t.numel())
 
 
 def _lie_apart(spans: list[tuple[int, int]]) -> bool:
-    """Return whether these do not overlap, and none lies, as torch's zero tensors do, nowhere."""
+    """Return whether no two overlap, and none is at address 0, like torch's lazy zero tensors."""
     return all(start >= end for (_, end), (start, _) in pairwise([(0, 1), *spans]))
 
 
@@ -144,17 +162,17 @@ def _address(numbers: array[Any]) -> int:
 
 
 def _records(tensor: Tensor) -> Iterator[int]:
-    """Yield the cache lines in which Python and torch keep book of a tensor."""
+    """Yield the addresses of the cache lines that hold the Python and C++ objects of a tensor."""
     storage = tensor.untyped_storage()
     for address, lines in ((id(tensor), 1), (tensor._cdata, 3), (storage._cdata, 2)):
         yield from range(address, address + 64 * lines, 64)
 
 
 class TensorTable:
-    """Tensors as kernels.c sees them, one row each: addresses, size, dtypes.
+    """Tensors as kernels.c sees them, one row per parameter: addresses, size, dtypes.
 
-    ``TensorTable.of`` looks at everything. The next step has other gradients but, as a rule, the
-    same parameters and state: ``refill`` then looks at what can have changed in these.
+    ``TensorTable.of`` checks everything. The next step usually has new gradients but the same
+    parameters and state: ``refill`` then checks only what can have changed.
     """
 
     def __init__(
@@ -170,7 +188,7 @@ class TensorTable:
         self._state_of = itemgetter(*names)
         self._owned = [*params, *chain.from_iterable(zip(*columns, strict=True))]
         internals = _Internals.find()
-        assert internals is not None  # or there were no library
+        assert internals is not None  # otherwise there is no library
         self._guards = internals.make_guards(
             *self._owned, *grads, dynamic_dims_sizes=None, dynamic_dims_strides=None
         )
@@ -181,7 +199,7 @@ class TensorTable:
         self._grad_spans = array("Q", bytes(16 * len(params)))
         self._counts = array("d", bytes(8 * len(params)))
         self._records = array("Q", chain.from_iterable(map(_records, self._owned)))
-        # What the calls are told. No array changes its size, so none will move.
+        # Arguments of every native call. The arrays keep their size, so their addresses stay valid.
         self._library: Any = _library()
         self._place = _address(rows), len(params)
         self._entering = (
@@ -198,8 +216,8 @@ class TensorTable:
         Args:
             params: parameters.
             grads: their gradients.
-            state: holds, for each parameter, a dict.
-            names: what to take from it: the step count, then the buffers.
+            state: a dict of tensors for each parameter.
+            names: the keys to use in these dicts: of the step count, then of the buffers.
         """
         steps, *buffers = ([state[param][name] for param in params] for name in names)
         columns = params, grads, *buffers
@@ -220,7 +238,8 @@ class TensorTable:
             return None
         addresses = (map(Tensor.data_ptr, column) for column in (params, steps, *buffers))
         unused = (repeat(0) for _ in range(_BUFFERS - len(buffers)))
-        # To be entered once more, but a tensor without memory must meet Python's function first.
+        # `_enter` fills these in again; `data_ptr()` is called first because it raises for a
+        # tensor without storage, where the C function would crash.
         grad_addresses = map(Tensor.data_ptr, grads)
         sizes = (param.numel() * (2 if param.is_complex() else 1) for param in params)
         codes = (map(_CODES.__getitem__, form.dtypes) for form in (own, given))
@@ -229,15 +248,16 @@ class TensorTable:
         return table if table._enter(grads) else None
 
     def refill(self, params: list[Tensor], state: State) -> bool:
-        """Enter the gradients that these now have, or return False if more than they is new.
+        """Enter the present gradients, or return False if anything else has changed as well.
 
-        They are not held: a thread that lets go of them while the step is taken spoils it.
+        The table keeps no reference to the gradients: no other thread may release them during
+        the step.
         """
         grads = [grad for param in params if (grad := param.grad) is not None]
         if len(grads) < len(params):
             params = [param for param in params if param.grad is not None]
         try:
-            # Not by [], which would make an entry for a parameter that has none.
+            # Not `state[param]`, which would create an entry for a parameter that has none.
             kept = map(self._state_of, map(state.get, params, repeat({})))
             owned = [*params, *chain.from_iterable(kept)]
         except KeyError:
@@ -245,34 +265,34 @@ class TensorTable:
         return (
             len(owned) == len(self._owned)
             and all(map(is_, owned, self._owned))
-            # Each could have been changed in place, at the same address.
+            # The same objects, but each may have been changed in place.
             and self._guards.check(*owned, *grads)
             and self._enter(grads)
         )
 
     def prefetch(self) -> None:
-        """Have the CPU fetch what ``refill`` will look at, all at once.
+        """Ask the CPU to load all objects that ``refill`` will read into its caches.
 
-        Whatever ran last has left none of it in the caches, and to wait for one tensor after
-        the other takes longer. A mere hint: should a record have moved, nothing is read in its
-        place.
+        After a backward pass none of them is in the caches, and waiting for one tensor after the
+        other takes longer. This is only a hint: if an object has moved, its old address is not
+        read.
         """
         self._library.sgdf_prefetch(_address(self._records), len(self._records))
 
     def _enter(self, grads: list[Tensor]) -> bool:
-        """Enter the gradients, unless tensors have moved or gradients lie in their memory."""
+        """Enter the gradients; return False if a tensor has moved or a gradient overlaps one."""
         self._new_grads[:] = array("Q", map(id, grads))
         return bool(self._library.sgdf_enter(*self._entering))
 
     def counts(self) -> list[float]:
-        """Return the distinct numbers of steps that the tensors have seen."""
+        """Return the distinct step counts of the parameters."""
         distinct = self._library.sgdf_counts(*self._place, _address(self._counts))
         return self._counts[:distinct].tolist()
 
     def step(self, scalars: Iterable[Sequence[Any]], options: Sequence[float]) -> None:
-        """Take the step, with the scalars that belong to each of ``counts()``."""
-        # Autograd must know of what it does not see. Told now: the call below leaves the
-        # caches without anything of Python's.
+        """Take the step, with one row of scalars for each of ``counts()``."""
+        # Autograd does not see the native call, so it is notified of the change. Before the call,
+        # which evicts Python's objects from the caches.
         increment_version(self.params)
         numbers = array("d", map(float, chain.from_iterable(scalars)))
         constants = array("d", options)
@@ -281,9 +301,9 @@ class TensorTable:
         )
 
     def touch(self) -> None:
-        """Read and write what a step of SGDF does in float32, and leave finite numbers as they are.
+        """Read and write the same bytes as a float32 step of SGDF, without changing finite numbers.
 
-        This takes the time that no step can undercut.
+        Its time is a lower bound for any step; ``sgdf cost`` measures it.
         """
         if self._buffers != 2 or any(param.dtype != torch.float32 for param in self.params):
             raise ValueError("touch is for float32 parameters with two buffers")
@@ -291,7 +311,7 @@ class TensorTable:
 
 
 def aligned(params: list[Tensor], grads: list[Tensor]) -> list[Tensor]:
-    """Return the gradients, copied where they do not lie in memory as their parameters do."""
+    """Return the gradients, copied where their memory layout differs from the parameter's."""
     return [
         grad
         if _Form.of([grad]) == _Form.of([param]) and _are_plain([grad])
@@ -302,13 +322,13 @@ def aligned(params: list[Tensor], grads: list[Tensor]) -> list[Tensor]:
 
 def _laid_out_as(param: Tensor, grad: Tensor) -> Tensor:
     if grad.shape != param.shape or not is_supported(param) or type(grad) not in PLAIN_TYPES:
-        return grad  # nothing that a copy would mend
+        return grad  # a copy would not help
     dtype = param.dtype if grad.dtype == param.dtype else buffer_dtype(param)
     return torch.empty_like(param, dtype=dtype).copy_(grad)
 
 
 def common_options(group: dict[str, Any]) -> dict[str, Any]:
-    """Return what ``step`` needs of the options that every optimizer here has."""
+    """Return the arguments of ``take_step`` that come from options of every optimizer."""
     names = ("weight_decay", "decoupled_weight_decay", "maximize")
     return {"lr": float(group["lr"]), **{name: group[name] for name in names}}
 
@@ -326,19 +346,19 @@ def take_step(
     decoupled_weight_decay: bool,
     maximize: bool,
 ) -> None:
-    """Take one step of a kind on the tensors of ``table``.
+    """Take one step along directions of a kind on the tensors of ``table``.
 
     Args:
         table: parameters, gradients, state.
         kind: one of ``KINDS``.
-        scalars: from the number of a step to the numbers that depend on it.
+        scalars: function from the number of a step to the scalars that depend on it.
         lr: learning rate.
-        betas: what the old moments weigh in the new ones.
-        weights: what this step's gradient weighs in them.
+        betas: weights of the old moments in the new ones.
+        weights: weights of this step's gradient in them.
         eps: of the filter, and of Adam's direction.
         weight_decay: strength of the decay.
-        decoupled_weight_decay: shrink the parameters instead of adding to the gradient.
-        maximize: ascend.
+        decoupled_weight_decay: shrink the parameters instead of adding the decay to the gradient.
+        maximize: ascend instead of descend.
     """
     shrink, decay = 1.0, weight_decay
     if decoupled_weight_decay:

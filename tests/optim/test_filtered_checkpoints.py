@@ -1,0 +1,153 @@
+"""Checkpoints and copies of filtered optimizers."""
+
+import copy
+import io
+import pickle
+import warnings
+
+import pytest
+import torch
+from torch.distributed import checkpoint as dcp
+from torch.distributed.checkpoint.state_dict import (
+    get_optimizer_state_dict,
+    set_optimizer_state_dict,
+)
+
+import sgdf
+from cases import Quadratic, assert_equal, snapshot, train
+from small_network import network
+
+KEYS = {"filter_step", "filter_exp_avg", "filter_exp_var"}
+INNER = [torch.optim.SGD, torch.optim.Adam, torch.optim.Adagrad, torch.optim.Muon]
+INNER.append(sgdf.UnifiedMomentum)
+
+
+def build(inner, params, **options):
+    if inner is torch.optim.Muon:
+        params = [param for param in params if param.dim() == 2]
+    if inner is torch.optim.SGD:
+        options["momentum"] = 0.9
+    return sgdf.filtered(inner)(params, **{"lr": 0.1, **options})
+
+
+@pytest.mark.parametrize("inner", INNER)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_resume_is_exact(inner, dtype):
+    whole, halves = Quadratic(dtype), Quadratic(dtype)
+    uninterrupted = build(inner, whole.params, filter_gamma=0.75)
+    train(uninterrupted, whole, 300)
+    first = build(inner, halves.params, filter_gamma=0.75)
+    train(first, halves, 290)  # a count that bfloat16 could not hold
+    file = io.BytesIO()
+    torch.save({"optimizer": first.state_dict(), "params": halves.params}, file)
+    file.seek(0)
+    saved = torch.load(file, weights_only=True)
+    halves.params = [torch.nn.Parameter(p.detach()) for p in saved["params"]]
+    second = build(inner, halves.params)
+    second.load_state_dict(saved["optimizer"])
+    assert second.param_groups[0]["filter_gamma"] == 0.75
+    train(second, halves, 10)
+    for p, q in zip(halves.params, whole.params, strict=True):
+        assert torch.equal(p, q)
+        if q in uninterrupted.state:
+            filter_state = {key: uninterrupted.state[q][key] for key in KEYS}
+            assert_equal({key: second.state[p][key] for key in KEYS}, filter_state)
+
+
+@pytest.mark.parametrize("inner", INNER)
+@pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))])
+def test_copies_are_independent(inner, duplicate):
+    problem = Quadratic()
+    optimizer = build(inner, problem.params)
+    train(optimizer, problem, 3)
+    twin, params = duplicate((optimizer, problem.params))
+    assert type(twin) is type(optimizer)
+    before = snapshot(optimizer)
+    for param in params:
+        param.grad = torch.ones_like(param)
+    twin.step()
+    assert_equal(optimizer.state_dict(), before)
+    for param in problem.params:
+        param.grad = torch.ones_like(param)
+    optimizer.step()
+    assert_equal(twin.state_dict(), optimizer.state_dict())
+
+
+class Custom(sgdf.filtered(torch.optim.SGD)):
+    """A class of the user's."""
+
+
+@pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))])
+def test_copies_of_a_subclass_have_its_class(duplicate):
+    problem = Quadratic()
+    optimizer = Custom(problem.params, lr=0.1)
+    train(optimizer, problem, 2)
+    assert type(duplicate(optimizer)) is Custom
+    assert_equal(duplicate(optimizer).state_dict(), optimizer.state_dict())
+
+
+def test_distributed_checkpoint(tmp_path):
+    model, inputs, targets = network()
+    twin = copy.deepcopy(model)
+    first, second = (
+        sgdf.filtered(torch.optim.AdamW)(net.parameters(), lr=0.01) for net in (model, twin)
+    )
+
+    def step(net, optimizer):
+        optimizer.zero_grad()
+        (net(inputs) - targets).square().mean().backward()
+        optimizer.step()
+
+    for _ in range(3):
+        step(model, first)
+    saved = get_optimizer_state_dict(model, first)
+    assert saved["state"]["0.weight"].keys() >= KEYS
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # about running in one process
+        dcp.save(saved, checkpoint_id=tmp_path)
+        loaded = get_optimizer_state_dict(twin, second)
+        dcp.load(loaded, checkpoint_id=tmp_path)
+    twin.load_state_dict(model.state_dict())
+    set_optimizer_state_dict(twin, second, loaded)
+    for net, optimizer in ((model, first), (twin, second)):
+        step(net, optimizer)
+    for p, q in zip(model.parameters(), twin.parameters(), strict=True):
+        assert torch.equal(p, q)
+        assert_equal(second.state[q], first.state[p])
+
+
+def test_checkpoint_of_the_inner_optimizer_alone():
+    problem = Quadratic()
+    inner = torch.optim.Adam(problem.params, lr=0.01)
+    train(inner, problem, 3)
+    optimizer = sgdf.filtered(torch.optim.Adam)(problem.params, lr=0.5, filter_gamma=1.0)
+    optimizer.load_state_dict(inner.state_dict())
+    assert optimizer.param_groups[0]["lr"] == 0.01
+    assert optimizer.param_groups[0]["filter_gamma"] == 1.0
+    train(optimizer, problem, 1)
+    for param in problem.params:
+        assert optimizer.state[param]["step"] == 4
+        assert optimizer.state[param]["filter_step"] == 1
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("filter_step", -1, "is not a count: -1"),
+        ("filter_exp_avg", torch.zeros(2), r"has shape \(2,\)"),
+        ("filter_exp_var", None, "is not a dense tensor"),
+        ("filter_exp_var", "missing", "is missing"),
+    ],
+)
+def test_bad_state_is_refused(key, value, message):
+    problem = Quadratic()
+    optimizer = build(torch.optim.Adam, problem.params)
+    train(optimizer, problem, 2)
+    good = snapshot(optimizer)
+    bad = copy.deepcopy(good)
+    bad["state"][1][key] = value
+    if value == "missing":
+        del bad["state"][1][key]
+    with pytest.raises(ValueError, match=f"parameter 1: '{key}' {message}"):
+        optimizer.load_state_dict(bad)
+    assert_equal(snapshot(optimizer), good)
