@@ -1,7 +1,7 @@
 """Measure a report on 500 runs of 200 epochs: the time to make and to open it, and its size.
 
-The runs are made up, not trained: two problems, ten optimizers at five learning rates each,
-five seeds. Opening needs Chromium, and is left out where there is none.
+The runs are made up, not trained: two problems, ten optimizers with five learning rates each,
+five seeds. Opening the report needs Chromium; without it this part is left out.
 """
 
 import random
@@ -15,7 +15,7 @@ from pathlib import Path
 from sgdf.bench.report.write import Report
 from sgdf.environment import environment
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
 from made_runs import make_run
 
 BOUNDS = {"seconds to make it": 20.0, "seconds to open it": 3.0, "megabytes of HTML": 5.0}
@@ -35,7 +35,7 @@ def fill(store):
         )
 
 
-def opened(path):
+def seconds_to_open(path):
     """Return the seconds until Chromium has loaded and drawn a page, or None without it."""
     chromium = shutil.which("chromium")
     if chromium is None:
@@ -62,11 +62,11 @@ def main():
         start = time.perf_counter()
         page = Report.of([store]).write(Path(place) / "report")
         made = time.perf_counter() - start
-        found = (made, opened(page), page.stat().st_size / 1e6)
+        figures = (made, seconds_to_open(page), page.stat().st_size / 1e6)
     failed = False
-    for (what, bound), figure in zip(BOUNDS.items(), found, strict=True):
+    for (what, bound), figure in zip(BOUNDS.items(), figures, strict=True):
         if figure is None:
-            print(f"{what}: there is no Chromium here")
+            print(f"{what}: not measured, Chromium is not installed")
             continue
         failed |= figure > bound
         print(f"{figure:6.2f} {what}, <= {bound:g}: {'FAILS' if figure > bound else 'holds'}")

@@ -16,24 +16,34 @@ def _fixed_seed():
 
 @pytest.fixture
 def told_at_once(monkeypatch):
-    """Let runs in this process tell of every step that they log, not once in a second."""
+    """Let runs in this process report every step that they log, not one in a second."""
     monkeypatch.setattr("sgdf.bench.jobs.recorder.PUBLISH_SECONDS", 0.0)
 
 
-@pytest.fixture(scope="module")
+def _contents(folder):
+    """Return what would differ if a file of the folder were changed."""
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.fixture(scope="session")
 def filled_store(tmp_path_factory):
-    """Runs to report on."""
-    from made_runs import filled  # what the optimizers' tests do not need
+    """Runs to report on, for all tests: none may change them."""
+    from made_runs import filled  # here, because the optimizers' tests do not need the bench
 
-    return filled(tmp_path_factory.mktemp("store"))
+    store = filled(tmp_path_factory.mktemp("store"))
+    before = _contents(store)
+    yield store
+    assert _contents(store) == before, "a test has changed the runs that all tests share"
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def written(filled_store, tmp_path_factory):
-    """The report on them, and the folder that it was written to."""
-    from sgdf.bench.report.write import Report  # nor matplotlib
+    """The report on the shared runs, and the folder with its files; no test may change them."""
+    from sgdf.bench.report.write import Report  # here, because it imports matplotlib
 
     report = Report.of([filled_store])
     folder = tmp_path_factory.mktemp("report")
     report.write(folder)
-    return report, folder
+    before = _contents(folder)
+    yield report, folder
+    assert _contents(folder) == before, "a test has changed the report that all tests share"

@@ -100,11 +100,12 @@ def test_results_json_has_every_setting_and_no_nan(written):
     assert [problem["problem"] for problem in problems] == [
         p.name for p in report.findings.problems
     ]
-    for told, problem in zip(problems, report.findings.problems, strict=True):
-        assert told["problem"] == problem.name
-        first = [s["optimizer"]["name"] for s in told["settings"] if s["shown first"]]
+    for record, problem in zip(problems, report.findings.problems, strict=True):
+        assert record["problem"] == problem.name
+        assert record["largest is best"] is True
+        first = [s["optimizer"]["name"] for s in record["settings"] if s["shown first"]]
         assert sorted(first) == sorted(setting.optimizer for setting in problem.headline)
-        for entry, setting in zip(told["settings"], problem.settings, strict=True):
+        for entry, setting in zip(record["settings"], problem.settings, strict=True):
             name = f"test {problem.metric}"
             if name in entry["figures"]:
                 sample = setting.sample("test", problem.metric)
@@ -113,8 +114,10 @@ def test_results_json_has_every_setting_and_no_nan(written):
             assert entry["lost runs"] == sum(run.lost for run in setting.runs)
 
 
-def test_the_same_runs_make_the_same_report(filled_store, tmp_path):
-    for name in ("a", "b"):
-        Report.of([filled_store]).write(tmp_path / name)
-    for path in sorted((tmp_path / "a").rglob("*.*")):
-        assert path.read_bytes() == (tmp_path / "b" / path.relative_to(tmp_path / "a")).read_bytes()
+def test_the_same_runs_make_the_same_report(filled_store, written, tmp_path):
+    _, folder = written
+    Report.of([filled_store]).write(tmp_path)
+    paths = sorted(path.relative_to(folder) for path in folder.rglob("*.*"))
+    assert len(paths) == 33
+    for path in paths:
+        assert (folder / path).read_bytes() == (tmp_path / path).read_bytes()

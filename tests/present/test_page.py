@@ -1,4 +1,4 @@
-"""The HTML report in headless Chromium: what a reader sees, and what nobody's text can do to it."""
+"""The HTML report in headless Chromium: what a reader sees, and that no text of a run breaks it."""
 
 import itertools
 import math
@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 
-from made_runs import HOSTILE, begin, filled, make_run, result_of, rows_of, table_of
+from made_runs import HOSTILE, begin, make_run, result_of, rows_of, table_of
 from sgdf.bench.report.write import Report
 from sgdf.bench.store.run_folder import State
 from sgdf.present.formats import one_line
@@ -32,7 +32,7 @@ def chromium():
 
 @pytest.fixture
 def show(chromium):
-    """Open a page; afterwards nothing may have gone wrong in it, nor been asked for outside."""
+    """Open a page; in the end it must have logged no error, and requested nothing else."""
     opened, complaints = [], []
 
     def open_page(path, **options):
@@ -56,14 +56,13 @@ def show(chromium):
 
 
 @pytest.fixture(scope="module")
-def page_path(tmp_path_factory):
-    store = filled(tmp_path_factory.mktemp("store"))
-    return Report.of([store], {"": 0.85}).write(tmp_path_factory.mktemp("report"))
+def page_path(filled_store, tmp_path_factory):
+    return Report.of([filled_store], {"": 0.85}).write(tmp_path_factory.mktemp("report"))
 
 
 @pytest.fixture(scope="module")
 def hostile_path(tmp_path_factory):
-    """Names, messages, metrics and environments as an enemy would write them."""
+    """A report whose names, messages, metrics and environments would break unescaped HTML."""
     store = tmp_path_factory.mktemp("hostile")
     for name, seed in itertools.product(HOSTILE, (0, 1)):
         make_run(store, [0.5, 0.6 + 0.1 * seed], optimizer=name, seed=seed)
@@ -85,14 +84,14 @@ def hostile_path(tmp_path_factory):
 
 
 def column(page, table, index):
-    """Return the texts of a column's rows, as far as they are shown."""
+    """Return the texts of a column in the rows that are not hidden."""
     return page.eval_on_selector_all(
         f"#{table} tbody tr:not([hidden]) td:nth-child({index})",
         "cells => cells.map(cell => cell.textContent)",
     )
 
 
-def test_it_shows_what_was_compared(show, page_path):
+def test_the_page_shows_the_comparison(show, page_path):
     page = show(page_path)
     assert page.title().startswith("Report on ")
     assert "36 of 39 runs finished" in page.inner_text("header")
@@ -120,7 +119,7 @@ def _sorted(page, head):
     return column(page, "settings-0", 2)
 
 
-def test_a_miss_is_later_than_any_hit(show, page_path):
+def test_misses_are_sorted_after_hits(show, page_path):
     page = show(page_path)
     page.locator("#target-0 thead button").nth(3).click()
     steps = column(page, "target-0", 4)
@@ -182,7 +181,7 @@ def luminance(page, selector, what):
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_it_can_be_read_by_day_and_by_night(show, page_path, scheme):
+def test_text_has_contrast_on_light_and_dark_pages(show, page_path, scheme):
     page = show(page_path, color_scheme=scheme)
     ground = luminance(page, "body", "backgroundColor")
     assert (ground > 0.5) is (scheme == "light")
@@ -209,7 +208,7 @@ def test_names_are_text(show, hostile_path):
     assert page.evaluate("document.querySelectorAll('bdi').length") > 100
 
 
-def test_numbers_that_are_none_are_text(show, hostile_path):
+def test_nan_and_missing_numbers_are_shown(show, hostile_path):
     page = show(hostile_path)
     text = page.evaluate("document.body.textContent")
     assert "nan" in text
@@ -226,7 +225,7 @@ def test_every_table_of_a_hostile_report_can_be_sorted(show, hostile_path):
         button.click()
 
 
-def test_no_two_things_have_one_name(show, page_path, hostile_path):
+def test_ids_are_unique(show, page_path, hostile_path):
     for path in (page_path, hostile_path):
         ids = show(path).evaluate("[...document.querySelectorAll('[id]')].map(e => e.id)")
         assert len(ids) == len(set(ids))

@@ -1,4 +1,4 @@
-"""Runs for reports to be made of, written as training would leave them, without the training."""
+"""Runs to report on, with the files that training would write, but without the training."""
 
 import itertools
 import math
@@ -20,26 +20,27 @@ HOSTILE = [
     "]]>--><!--",
     "\U0001f600 emoji",
 ]
-"""Names, messages and metrics as an enemy would write them."""
+"""Names, messages and metrics that would break a format that does not escape them."""
 
 ENVIRONMENT = {"date": "2026-11-16", "cpu": "a CPU", "cores": "2", "torch": "2.13.0", "sgdf": "0"}
 
 
 def table_of(optimizer="sgd", lr=0.1, seed=0, task="points", protocol="validation", **train):
-    """Return the spec of a run."""
+    """Return the spec of a run; with ``steps`` its length is in steps, else in epochs."""
     options = task if isinstance(task, dict) else {"name": task}
+    length = {} if "steps" in train else {"epochs": 4}
     return {
         "seed": seed,
         "protocol": protocol,
         "task": options,
         "optimizer": {"name": optimizer, "lr": lr, "betas": [[0.9, 0.999]]},
         "schedule": {"name": "ConstantLR", "every": "epoch", "warmup": 0},
-        "train": {"epochs": 4, "batch_size": 64, "clip_norm": math.inf, **train},
+        "train": {**length, "batch_size": 64, "clip_norm": math.inf, **train},
     }
 
 
 def rows_of(values, splits=("validation", "test"), metric="accuracy", steps=10, seconds=0.5):
-    """Return a row for each epoch, given a metric's value there, the same on every split."""
+    """Return a row for each epoch, given the metric's value, which is the same on every split."""
     return [
         {
             "kind": "epoch",
@@ -54,17 +55,21 @@ def rows_of(values, splits=("validation", "test"), metric="accuracy", steps=10, 
     ]
 
 
-def result_of(rows, metric="accuracy", largest=True, protocol="validation", diverged=None):
+def result_of(
+    rows, metric="accuracy", largest=True, protocol="validation", diverged=None, unit=None
+):
     """Return the result that a run with these rows would have."""
     split = "validation" if protocol == "validation" else "test"
     name = "selected" if protocol == "validation" else "best_on_test"
+    judged = [row for row in rows if metric in row[split]]
     chosen = {}
-    if rows:
-        best = (max if largest else min)(rows, key=lambda row: row[split][metric])
+    if judged:
+        best = (max if largest else min)(judged, key=lambda row: row[split][metric])
         chosen = {name: best, "last": rows[-1]}
     return {
         "metric": metric,
         "largest": largest,
+        **({} if unit is None else {"unit": unit}),
         **chosen,
         "step": rows[-1]["step"] if rows else 0,
         "epoch": len(rows),
@@ -76,19 +81,25 @@ def result_of(rows, metric="accuracy", largest=True, protocol="validation", dive
     }
 
 
-def make_run(store, values, *, metric="accuracy", largest=True, diverged=None, **spec):
-    """Write a finished run, or a diverged one, and return its folder."""
+def make_run(
+    store, values, *, metric="accuracy", largest=True, diverged=None, unit=None, splits=(), **spec
+):
+    """Write a finished run, or a diverged one, and return its folder.
+
+    ``splits`` are those of the task's own choosing, beside those that the protocol needs.
+    """
     table = table_of(**spec)
-    splits = ("validation", "test") if table["protocol"] == "validation" else ("test",)
-    rows = rows_of(values, splits, metric)
+    known = ("validation", "test") if table["protocol"] == "validation" else ("test",)
+    rows = rows_of(values, (*known, *splits), metric)
     folder = begin(store, table)
     state = State.FINISHED if diverged is None else State.DIVERGED
-    folder.finish(state, result_of(rows, metric, largest, table["protocol"], diverged), rows)
+    result = result_of(rows, metric, largest, table["protocol"], diverged, unit)
+    folder.finish(state, result, rows)
     return folder
 
 
 def begin(store, table):
-    """Write a run that nothing has been done of yet, and return its folder."""
+    """Write a run that is waiting, and return its folder."""
     folder = RunFolder(store / "runs" / run_key(table))
     folder.path.mkdir(parents=True)
     files.write(folder.path / "spec.toml", tomli_w.dumps(table).encode())
@@ -97,7 +108,11 @@ def begin(store, table):
 
 
 def filled(store):
-    """Three optimizers with two rates on two problems, three seeds, and trouble."""
+    """Write runs of three optimizers with two rates on two problems, and three without a result.
+
+    Each setting has three seeds. A seventh setting of one problem has a diverged, a failed and an
+    unfinished run.
+    """
     for task, optimizer, lr, seed in itertools.product(
         ("points", "lines"), ("sgdf", "sgd", "mine:Own"), (0.1, 1.0), (0, 1, 2)
     ):

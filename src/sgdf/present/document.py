@@ -1,4 +1,4 @@
-"""A report before it is written in one form or another: sections, tables, plots, details."""
+"""The content of a report, the same for every format: sections, tables, plots, details."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .table import Table
 
 @dataclass(frozen=True)
 class Detail:
-    """A setting to the last option, and how to do its runs again."""
+    """A setting with all of its options, and the commands that repeat its runs."""
 
     key: str
     title: str
@@ -31,16 +31,17 @@ class Document:
     """How each optimizer is drawn, by name."""
     sections: tuple[str, ...]
     notes: Mapping[str, tuple[str, ...]]
-    """By section: what was trained, and which differences are shown."""
+    """By section: what was trained, and which differences are significant."""
     tables: tuple[Table, ...]
     plots: tuple[Plot, ...]
     details: tuple[Detail, ...]
     where: str
-    """Where the commands of the details hold."""
+    """The folder in which the commands of the details work."""
     environments: tuple[tuple[Mapping[str, str], tuple[str, ...]], ...]
+    """Each environment, with the keys of its runs."""
 
     def parts(self, section: str) -> list[Table | Plot]:
-        """Return what is in a section: what came out, then the plots, then all else."""
-        own = [table for table in self.tables if table.section == section]
-        drawn = [plot for plot in self.plots if plot.section == section]
-        return [*own[:1], *drawn, *own[1:]]
+        """Return the content of a section: its first table, its plots, its other tables."""
+        tables = [table for table in self.tables if table.section == section]
+        plots = [plot for plot in self.plots if plot.section == section]
+        return [*tables[:1], *plots, *tables[1:]]

@@ -1,4 +1,4 @@
-"""Tables as Markdown, LaTeX and CSV. Whatever a cell says, it is text there, and breaks nothing."""
+"""Tables as Markdown, LaTeX and CSV. Every cell is escaped, so that no text can break a format."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LATEX = {
     "}": r"\}",
     "~": r"\textasciitilde{}",
     "^": r"\textasciicircum{}",
-    "[": "{[}",  # after a line's end it would begin an option of that
+    "[": "{[}",  # after a row's end, LaTeX would read it as the start of an option
     "<": r"\textless{}",
     ">": r"\textgreater{}",
     "|": r"\textbar{}",
@@ -35,7 +35,7 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 
 
 def one_line(text: str) -> str:
-    r"""Return the text without line breaks and other signs that control instead of show.
+    r"""Return the text without line breaks and other control characters.
 
     >>> one_line("two\nlines\x07")
     'two lines'
@@ -70,7 +70,7 @@ def markdown_text(text: str) -> str:
 
 
 def latex(table: Table) -> str:
-    """Return a table for LaTeX's package booktabs, and longtable where it fills a page."""
+    """Return a table for LaTeX's package booktabs; one longer than a page uses longtable."""
     numeric = [
         all(row[i].order is not None or not row[i].text for row in table.rows)
         for i in range(len(table.columns))
@@ -106,28 +106,28 @@ def _latex_row(texts: Iterable[str]) -> str:
 
 
 def comma_separated(table: Table) -> str:
-    """Return a table of plain numbers: a cell made of several has a column for each of them."""
+    """Return a table of plain numbers: a cell that holds several gets a column for each."""
     parts = [
         list(dict.fromkeys(part for row in table.rows for part in row[i].parts))
         for i in range(len(table.columns))
     ]
     header = [
         f"{title} {part}".strip()
-        for title, own in zip(table.columns, parts, strict=True)
-        for part in own or [""]
+        for title, names in zip(table.columns, parts, strict=True)
+        for part in names or [""]
     ]
     rows = [
-        [value for cell, own in zip(row, parts, strict=True) for value in _values(cell, own)]
+        [value for cell, names in zip(row, parts, strict=True) for value in _values(cell, names)]
         for row in table.rows
     ]
     return comma_separated_rows([header, *rows])
 
 
 def comma_separated_rows(rows: Iterable[Iterable[object]]) -> str:
-    """Return rows as CSV; text is made such that no spreadsheet takes it for a formula."""
+    """Return rows as CSV; text that a spreadsheet would run as a formula gets an apostrophe."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerows([_harmless(value) for value in row] for row in rows)
+    writer.writerows([_escape_formula(value) for value in row] for row in rows)
     return text.getvalue()
 
 
@@ -135,7 +135,7 @@ def _values(cell: Cell, parts: list[str]) -> list[object]:
     return [cell.parts.get(part, "") for part in parts] if parts else [cell.text]
 
 
-def _harmless(value: object) -> object:
+def _escape_formula(value: object) -> object:
     if not isinstance(value, str):
         return value
     text = one_line(value)

@@ -50,7 +50,7 @@ for (const chip of document.querySelectorAll(".chip")) {
   });
 }
 
-// A link to a setting opens it.
+// A link to a setting opens its details.
 const openTarget = () => {
   const target = location.hash && document.getElementById(location.hash.slice(1));
   if (target instanceof HTMLDetailsElement) target.open = true;

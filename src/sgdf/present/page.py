@@ -1,7 +1,7 @@
-"""The report as one HTML file that needs nothing else: no network, no other file, no trust.
+"""A report as one HTML file that needs no network and no other file.
 
-What comes from the runs is escaped, and a policy in the page allows no script but its own, by
-its hash, and no request at all.
+All text from the runs is escaped. The page's security policy allows only its own script, which
+it names by its hash, and no request at all.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .table import Cell, Table
 from .words import plural
 
 FILTERED_FROM = 5
-"""A table of fewer rows needs no filter."""
+"""Tables with at least this many rows have a filter."""
 _COORDINATES = re.compile(r' d="[^"]*"')
 _LONG = re.compile(r"(\.\d)\d+|\bL ")  # a second pair of numbers is a line anyway
 _GROUP = re.compile(r'<g id="(of-[0-9a-f]*)?[^"]*"')
@@ -57,8 +57,8 @@ def page(document: Document) -> str:
 <main>
 {sections}
 <h2 id="settings">Settings, runs and commands</h2>
-<p class="about">Each setting as it was resolved, with nothing left to a default; the command does
-the run again elsewhere, and on the same machine with the same versions to the last bit.
+<p class="about">Each setting is shown with all of its options. Its command repeats the run in
+another folder; on the same machine with the same versions the numbers are equal to the last bit.
 {_text(document.where)}</p>
 {"".join(map(_detail, document.details))}
 <h2 id="environments">Environments</h2>
@@ -79,7 +79,7 @@ def _text(text: str) -> str:
 
 
 def _name(text: str) -> str:
-    """Return a name of somebody's, which may be written in either direction."""
+    """Return a name from a run; it may be in a script that is written from right to left."""
     return f"<bdi>{_text(text)}</bdi>"
 
 
@@ -100,7 +100,8 @@ def _anchor(index: int) -> str:
 def _legend(by_name: Mapping[str, Style]) -> str:
     chips = "".join(
         f'<button class="chip" aria-pressed="true" data-of="{mark_of(name)}" '
-        f'title="show or hide it in plots and tables">{_swatch(style)}{_name(name)}</button>'
+        f'title="show or hide this optimizer in plots and tables">'
+        f"{_swatch(style)}{_name(name)}</button>"
         for name, style in by_name.items()
     )
     return f'<div class="legend chips" role="group" aria-label="optimizers">{chips}</div>'
@@ -120,8 +121,8 @@ def _section(title: str, document: Document, by_name: Mapping[str, Style]) -> st
         for part in document.parts(title)
     ]
     anchor = _anchor(document.sections.index(title))
-    said = _paragraphs(document.notes.get(title, ()))
-    body = "\n".join([said, *parts])
+    notes = _paragraphs(document.notes.get(title, ()))
+    body = "\n".join([notes, *parts])
     return f'<section id="{anchor}">\n<h2>{_name(title)}</h2>\n{body}\n</section>'
 
 
@@ -134,25 +135,25 @@ def _table(table: Table, by_name: Mapping[str, Style]) -> str:
         for title, is_number in zip(table.columns, numeric, strict=True)
     )
     rows = "\n".join(
-        _row_of(row) + "".join(map(lambda c, n: _cell(c, n, by_name), row, numeric)) + "</tr>"
+        _row_start(row) + "".join(map(lambda c, n: _cell(c, n, by_name), row, numeric)) + "</tr>"
         for row in table.rows
     )
-    filtered = (
+    row_filter = (
         f'<input class="filter" type="search" data-table="{table.name}" placeholder="filter rows" '
         f'aria-label="filter the rows of this table">'
         if len(table.rows) >= FILTERED_FROM
         else ""
     )
     return (
-        f'<h3>{_text(table.title)}</h3>\n<p class="about">{_text(table.about)}</p>\n{filtered}'
+        f'<h3>{_text(table.title)}</h3>\n<p class="about">{_text(table.about)}</p>\n{row_filter}'
         f'<div class="scroll" tabindex="0" role="region" aria-label="{_text(table.title)}">'
         f'<table id="{table.name}">\n<thead><tr>{heads}</tr></thead>\n'
         f"<tbody>\n{rows}\n</tbody></table></div>"
     )
 
 
-def _row_of(row: tuple[Cell, ...]) -> str:
-    """Begin a row; one on a single optimizer is hidden with it."""
+def _row_start(row: tuple[Cell, ...]) -> str:
+    """Return the tag of a row; a row about one optimizer is hidden together with it."""
     optimizers = [cell.optimizer for cell in row if cell.optimizer]
     return f'<tr class="{mark_of(optimizers[0])}">' if len(optimizers) == 1 else "<tr>"
 
@@ -177,18 +178,20 @@ def _figure(plot: Plot) -> str:
         f"<h3>{_text(plot.title)}</h3>\n<figure>"
         f"<figcaption>{_text(plot.about)}</figcaption>"
         f'<div class="scroll" tabindex="0" role="img" aria-label="{_text(plot.title)}">'
-        f"{_inline(plot.svg())}</div></figure>"
+        f"{_inline_svg(plot.svg())}</div></figure>"
     )
 
 
-def _inline(svg: str) -> str:
-    """Return a drawing to stand in a page: in its colours, small, with no names of its own."""
+def _inline_svg(svg: str) -> str:
+    """Return a drawing for use inside a page.
+
+    It takes the page's text colour, its coordinates are rounded to keep the page small, and its
+    ids are removed because those of two drawings would clash.
+    """
     drawing = svg[svg.index("<svg") :]
     drawing = re.sub(r"<metadata>.*?</metadata>", "", drawing, flags=re.DOTALL)
     drawing = re.sub(r' (width|height)="[\d.]+pt"', "", drawing, count=2)
-    drawing = _COORDINATES.sub(
-        lambda found: _LONG.sub(lambda long: long[1] or "", found[0]), drawing
-    )
+    drawing = _COORDINATES.sub(lambda path: _LONG.sub(lambda long: long[1] or "", path[0]), drawing)
     drawing = _GROUP.sub(lambda g: f'<g class="{g[1]}"' if g[1] else "<g", drawing)
     return drawing.replace("#000000", "currentColor").replace("\n", " ")
 
@@ -198,7 +201,7 @@ def _detail(detail: Detail) -> str:
     return (
         f'<details id="s-{_text(detail.key)}"><summary>{_name(detail.title)}</summary>'
         f"<pre>{html.escape(detail.spec)}</pre>"
-        f"<p>Its runs, seed by seed:</p><pre>{html.escape(runs)}</pre></details>"
+        f"<p>Commands that repeat its runs:</p><pre>{html.escape(runs)}</pre></details>"
     )
 
 
@@ -211,13 +214,14 @@ def _environments(document: Document) -> str:
         )
         keys = ", ".join(map(_text, runs))
         parts.append(
-            f"<details><summary>{plural(len(runs), 'run')}: {_text(_brief(environment))}</summary>"
+            f"<details><summary>{plural(len(runs), 'run')}: "
+            f"{_text(_environment_line(environment))}</summary>"
             f"<div class='scroll'><table><tbody>{rows}</tbody></table></div>"
             f"<p class='about'>{keys}</p></details>"
         )
     return "\n".join(parts)
 
 
-def _brief(environment: Mapping[str, str]) -> str:
-    wanted = ("cpu", "cores", "torch", "sgdf", "date")
-    return ", ".join(f"{key} {environment[key]}" for key in wanted if key in environment)
+def _environment_line(environment: Mapping[str, str]) -> str:
+    keys = ("cpu", "cores", "torch", "sgdf", "date")
+    return ", ".join(f"{key} {environment[key]}" for key in keys if key in environment)

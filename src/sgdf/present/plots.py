@@ -1,7 +1,7 @@
-"""How every plot of a report is drawn: its sheet, axes and legend, and the forms it is kept in.
+"""How every plot of a report is drawn and written: its panels, axes and legend.
 
-Panels are laid out by arithmetic: to let matplotlib find out what its labels need takes nearly half
-of the time that a figure takes.
+The place of each panel is computed here: matplotlib's automatic layout would take nearly half of
+the time of a figure.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ STYLE: dict[Any, Any] = {
     "grid.alpha": 0.25,
     "legend.frameon": False,
     "path.simplify_threshold": 0.5,
-    "pdf.fonttype": 42,  # publishers refuse matplotlib's default
+    "pdf.fonttype": 42,  # publishers reject the Type 3 fonts of matplotlib's default
     "svg.fonttype": "none",
-    "text.parse_math": False,  # a name is not a formula
+    "text.parse_math": False,  # a dollar sign in a name is not a formula
 }
-# Inches that are left free around a panel for its labels, and that a line of a legend takes.
+# In inches: the margins of a panel, which hold its labels, and the height of a legend's line.
 LEFT, RIGHT, BELOW, ABOVE, LINE = 0.68, 0.12, 0.46, 0.3, 0.19
-LETTER, HANDLE = 0.075, 0.55
+LETTER, HANDLE = 0.075, 0.55  # in inches too: the width of a letter, and of a legend's sample line
 LONGEST_NAME = 60
 
 
@@ -53,14 +53,14 @@ class Plot:
     figure: Figure
 
     def svg(self) -> str:
-        """Return it as SVG."""
+        """Return the figure as SVG."""
         text = io.StringIO()
         with drawing(self.name):
             self.figure.savefig(text, format="svg", transparent=True, metadata={"Date": None})
         return text.getvalue()
 
     def write(self, folder: Path) -> None:
-        """Write it as PNG and PDF."""
+        """Write the figure as PNG and PDF."""
         with drawing(self.name):
             self.figure.savefig(folder / f"{self.name}.png", dpi=144)
             self.figure.savefig(folder / f"{self.name}.pdf", metadata={"CreationDate": None})
@@ -68,22 +68,26 @@ class Plot:
 
 @contextlib.contextmanager
 def drawing(salt: str) -> Iterator[None]:
-    """Draw in the style of all reports; what has the same salt has the same names inside."""
+    """Draw in the style of all reports.
+
+    Args:
+        salt: makes the ids within an SVG file; with the same salt they are the same each time.
+    """
     with mpl.rc_context({**STYLE, "svg.hashsalt": salt}), warnings.catch_warnings():
-        # A name may be in a script that the font has not got: a box then stands for it.
+        # A name may be in a script that the font does not have: boxes are drawn instead.
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
         yield
 
 
 class Sheet:
-    """A figure with panels in rows, and room for a legend: in a cell left free, or else below.
+    """A figure with panels in rows, and a legend in a free cell of the grid, or else below.
 
     Args:
-        count: how many panels.
-        width: of a panel with its labels, in inches.
-        height: likewise.
-        names: what the legend will explain.
-        columns: the most panels that stand in a row.
+        count: the number of panels.
+        width: the width of a panel with its labels, in inches.
+        height: the height of a panel with its labels, in inches.
+        names: the entries of the legend.
+        columns: the largest number of panels in a row.
     """
 
     def __init__(
@@ -93,7 +97,7 @@ class Sheet:
         rows = -(-count // columns)
         self.in_cell = rows * columns > count and len(names) * LINE < height
         across = columns * width
-        longest = max((len(short(name)) for name in names), default=0)
+        longest = max((len(shorten(name)) for name in names), default=0)
         self.legend_columns = max(1, min(6, int(across / (LETTER * longest + HANDLE))))
         lines = 0 if self.in_cell else -(-len(names) // self.legend_columns)
         foot = (lines + 1) * LINE if lines else 0.0
@@ -119,48 +123,51 @@ class Sheet:
         self._free = (width / across, height / tall)
 
     def legend(self, labelled: dict[str, Any]) -> Figure:
-        """Say what is what, and return the figure."""
-        handles, names = list(labelled.values()), [short(name) for name in labelled]
+        """Draw the legend, given the lines by their names, and return the figure."""
+        handles, names = list(labelled.values()), [shorten(name) for name in labelled]
         if self.in_cell:
             (x, y), (width, height) = self.cells[-1], self._free
             box = (x, y, width, height)
-            made = self.figure.legend(handles, names, loc="center", bbox_to_anchor=box)
+            legend = self.figure.legend(handles, names, loc="center", bbox_to_anchor=box)
         else:
-            made = self.figure.legend(handles, names, loc="lower center", ncols=self.legend_columns)
-        for drawn, key, text in zip(handles, made.legend_handles, made.get_texts(), strict=True):
+            columns = self.legend_columns
+            legend = self.figure.legend(handles, names, loc="lower center", ncols=columns)
+        entries = zip(handles, legend.legend_handles, legend.get_texts(), strict=True)
+        for line, key, text in entries:
             for part in filter(None, (key, text)):
-                part.set_gid(drawn.get_gid())
+                part.set_gid(line.get_gid())
         return self.figure
 
 
-def short(name: str) -> str:
-    """Return a name that a plot has room for."""
+def shorten(name: str) -> str:
+    """Return a name cut to the length that a plot has room for."""
     name = one_line(name)
     return name if len(name) <= LONGEST_NAME else name[: LONGEST_NAME - 1] + "…"
 
 
 def mark_of(optimizer: str) -> str:
-    """Return a mark by which the page finds what is drawn of an optimizer."""
+    """Return the CSS class by which the page finds all that is drawn for an optimizer."""
     return "of-" + optimizer.encode("utf-8", "replace").hex()
 
 
 def mark(optimizer: str, *artists: Any) -> None:
-    """Let the page find what is drawn of an optimizer."""
+    """Mark parts of a drawing as belonging to an optimizer, so that the page can hide them."""
     for artist in artists:
         artist.set_gid(mark_of(optimizer))
 
 
 def band(panel: Axes, x: Any, low: Any, high: Any, color: str) -> Any:
-    """Shade what lies between two curves."""
+    """Shade the area between two curves, and return it."""
     return panel.fill_between(x, low, high, color=color, alpha=0.18, linewidth=0)
 
 
-def in_per_cent(panel: Axes) -> None:
-    """Give the upright axis its unit."""
-    panel.yaxis.set_major_formatter(PercentFormatter(100.0))
+def show_per_cent(panel: Axes, which: str = "y") -> None:
+    """Write a per cent sign after each number of the ``"x"`` or ``"y"`` axis."""
+    axis = panel.xaxis if which == "x" else panel.yaxis
+    axis.set_major_formatter(PercentFormatter(100.0))
 
 
-def logarithmic(panel: Axes, which: str) -> None:
+def use_log_axis(panel: Axes, which: str) -> None:
     """Make the ``"x"`` or ``"y"`` axis logarithmic, its numbers written without formulas."""
     panel.set(**{f"{which}scale": "log"})
     axis = panel.xaxis if which == "x" else panel.yaxis
@@ -169,10 +176,11 @@ def logarithmic(panel: Axes, which: str) -> None:
 
 
 def reveal(panel: Axes, largest: bool) -> None:
-    """Give the later part of a course the room that it needs.
+    """Choose the upright axis such that the later part of the curves can be read.
 
-    What grows leaves out its first fifth if the rest takes less than half of the picture. What
-    falls by a factor of twenty has a logarithmic axis.
+    A metric that should grow has the first fifth of its curves cut off, if the rest would fill
+    less than half of the panel. One that should fall gets a logarithmic axis, if it falls by a
+    factor of twenty.
     """
     curves = [np.asarray(line.get_ydata(), float) for line in panel.get_lines()]
     values = np.concatenate(curves)
@@ -185,4 +193,4 @@ def reveal(panel: Axes, largest: bool) -> None:
         margin = 0.1 * (high - low)
         panel.set_ylim(low - 5.0 * margin, high + margin)
     elif not largest and values.min() > 0.0 and high > 20.0 * values.min():
-        logarithmic(panel, "y")
+        use_log_axis(panel, "y")

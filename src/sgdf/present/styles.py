@@ -1,7 +1,7 @@
-"""A look for each optimizer, the same in every plot and every report.
+"""Colours, dashes and markers, such that a name is drawn alike in every plot of every report.
 
-People with any kind of colour vision can tell the hues apart; most are Okabe and Ito's.
-Dashes go with them, for lines that lie on each other, and for more optimizers than hues.
+The hues can be told apart with any kind of colour vision; most are Okabe and Ito's. Dashes keep
+lines apart that lie on each other, and optimizers apart that share a hue.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 HUES = ("#D55E00", "#0072B2", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#9944FF", "#776633")
-"""Okabe and Ito's six that show on black and on white, and two that keep apart from them."""
+"""The six of Okabe and Ito that are visible on black and on white, and two more."""
 DASHES = ((), (5, 2), (1.5, 1.5), (6, 1.5, 1.5, 1.5))
 MARKERS = ("o", "s", "^", "D")
 DISTINCT = len(HUES) * len(DASHES)
@@ -23,9 +23,9 @@ class Style:
     """How an optimizer is drawn.
 
     Attributes:
-        color: of its lines and marks.
-        dash: the number of its dashes; a line over another that is the same lets it be seen.
-        faded: how many settings of the same optimizer were drawn before.
+        color: the colour of its lines and markers.
+        dash: the index of its dash pattern; a dashed line lets the line below it be seen.
+        faded: how many settings of the same optimizer were drawn before this one.
     """
 
     color: str
@@ -34,7 +34,7 @@ class Style:
 
     @property
     def line(self) -> dict[str, Any]:
-        """Its line, as matplotlib takes it."""
+        """The options of its line for matplotlib."""
         alpha = max(0.3, 1.0 - 0.25 * self.faded)
         style: Any = (0, DASHES[self.dash]) if DASHES[self.dash] else "-"
         over = 2.0 + 0.1 * self.dash  # a solid line does not hide a dashed one
@@ -42,7 +42,7 @@ class Style:
 
     @property
     def marker(self) -> str:
-        """The sign at its points."""
+        """The marker at its points."""
         return MARKERS[self.dash]
 
     def variant(self, index: int) -> Style:
@@ -51,13 +51,13 @@ class Style:
 
 
 def styles(names: Collection[str], order: Sequence[str], common: int) -> dict[str, Style]:
-    """Return a style for each name; one of ``order`` has the same whatever it is beside.
+    """Return a style for each name; a name in ``order`` always has the same style.
 
     Args:
-        names: what is drawn.
-        order: names that have a fixed style, by their place in it.
-        common: how many of them, from the first, are drawn so often that no other name gets
-            their style while one is left.
+        names: the names that are drawn.
+        order: names with a fixed style, which their place in this list determines.
+        common: the number of names at the start of ``order`` that are drawn most often. No other
+            name gets their style while another one is left.
 
     >>> styles(["b", "mine"], order=["a", "b"], common=1)["b"].color == HUES[1]
     True

@@ -1,4 +1,4 @@
-"""A table before it is written out: what its cells say, what they are sorted by, what they hold."""
+"""A table, the same for every format: the text of its cells, and the numbers behind it."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ OVERALL = "Overall"
 
 @dataclass(frozen=True)
 class Cell:
-    """One entry.
+    """One entry of a table.
 
     Attributes:
-        text: as people read it.
-        order: what its column is sorted by, if that is a number.
-        parts: the numbers that it was made of, for those who compute with them.
-        key: the setting it tells of, whose details are elsewhere.
-        optimizer: the optimizer it tells of, which has a colour.
+        text: the text that people read.
+        order: the number that its column is sorted by, if there is one.
+        parts: the numbers that the text shows, by name; a CSV file has them.
+        key: the key of the setting that it names, as a link to its details.
+        optimizer: the optimizer that it names, for its colour.
     """
 
     text: str
@@ -33,12 +33,12 @@ class Table:
     """A table with its heading.
 
     Attributes:
-        name: for a file or a link; letters, digits and dashes.
-        section: the problem it belongs to, or ``OVERALL``.
-        title: what it shows.
-        about: what one has to know to read it.
-        columns: their titles.
-        rows: as many cells each as there are columns.
+        name: the name of its file and of links to it: letters, digits and dashes.
+        section: the name of the problem it belongs to, or ``OVERALL``.
+        title: its heading.
+        about: how to read it.
+        columns: the titles of its columns.
+        rows: its rows, each with one cell for each column.
     """
 
     name: str
@@ -50,7 +50,7 @@ class Table:
 
 
 def number_cell(value: float | None, digits: int = 4) -> Cell:
-    """Return a number to so many digits.
+    """Return a number to this many significant digits.
 
     >>> number_cell(0.0123456).text, number_cell(float("nan")).text, number_cell(None).text
     ('0.01235', 'nan', '–')
@@ -61,5 +61,5 @@ def number_cell(value: float | None, digits: int = 4) -> Cell:
 
 
 def share_cell(value: float, text: str = "") -> Cell:
-    """Return a share of a whole, in per cent unless other words are given for it."""
+    """Return a share of a whole, written in per cent unless a text is given for it."""
     return Cell(text or f"{100 * value:.0f} %", value, {"": value})

@@ -1,10 +1,10 @@
-"""Numbers and times in words."""
+"""Numbers, times and units in words."""
 
 from __future__ import annotations
 
 
 def plural(number: int, thing: str) -> str:
-    """Return how many things there are, in words.
+    """Return a count with its noun.
 
     >>> plural(1, "run"), plural(1200, "run")
     ('1 run', '1,200 runs')
@@ -22,3 +22,12 @@ def duration(seconds: float) -> str:
     if minutes >= 60:
         return f"{minutes // 60} h {minutes % 60} min"
     return f"{minutes} min {rest} s" if minutes else f"{rest} s"
+
+
+def in_brackets(unit: str) -> str:
+    """Return a unit as it follows a column's title; nothing where there is no unit.
+
+    >>> in_brackets("%"), in_brackets("")
+    (' (%)', '')
+    """
+    return f" ({unit})" if unit else ""

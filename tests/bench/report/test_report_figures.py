@@ -107,6 +107,7 @@ def test_every_seed_is_a_dot_and_far_ones_stand_at_the_edge(tmp_path):
         make_run(tmp_path, [0.80 if seed else 0.1], optimizer="adam", seed=seed)
     (panel,) = plot_of(Report.of([tmp_path]), "results-0").axes
     assert [text.get_text() for text in panel.get_yticklabels()] == ["sgd", "adam"]
+    assert panel.get_xlabel() == "test accuracy (larger is better)"
     low, _ = panel.get_xlim()
     assert 60.0 < low < 80.0
     dots, *marks, mean, interval = panel.get_lines()[: len(panel.get_lines()) // 2]
@@ -119,7 +120,7 @@ def test_every_seed_is_a_dot_and_far_ones_stand_at_the_edge(tmp_path):
     assert not len(above.get_xdata())
 
 
-def test_what_is_long_is_thinned_from_end_to_end(tmp_path):
+def test_long_curves_are_thinned_and_keep_both_ends(tmp_path):
     make_run(tmp_path, [0.001 * i for i in range(500)], epochs=500)
     points = drawn(plot_of(Report.of([tmp_path]), "curves-steps-0"))[0]["sgd"]
     assert len(points) == 64
@@ -133,7 +134,9 @@ def test_too_many_settings_are_neither_drawn_nor_compared(tmp_path):
     assert {plot.name for plot in report.document.plots} == {"rates-0"}
     assert not any(table.name.startswith("comparisons") for table in report.document.tables)
     setup, line = report.document.notes["points"]
-    assert setup == "points(), 4 epochs, batches of 64, ConstantLR."
+    assert setup == (
+        "points(), 4 epochs, batches of 64, ConstantLR. Judged by accuracy (larger is better)."
+    )
     assert "more than 30 settings" in line
 
 
@@ -152,7 +155,7 @@ def test_an_optimizer_looks_the_same_in_every_report():
     )
 
 
-def test_lines_that_lie_on_each_other_can_be_told():
+def test_lines_on_top_of_each_other_can_be_told_apart():
     several = optimizer_styles(["sgdf", "sgd", "adam", "adamw", "filter-adam", "radam"])
     for one, other in (("adam", "adamw"), ("adam", "filter-adam"), ("sgdf", "sgd")):
         assert several[one].dash != several[other].dash
@@ -185,7 +188,7 @@ VISION = {
 
 
 @pytest.mark.parametrize("vision", VISION)
-def test_hues_can_be_told_apart_by_everybody(vision):
+def test_hues_can_be_told_apart_with_any_colour_vision(vision):
     # A difference of 10 in Lab is plain at a glance.
     for one, other in itertools.combinations(HUES, 2):
         distance = np.linalg.norm(seen(one, VISION[vision]) - seen(other, VISION[vision]))

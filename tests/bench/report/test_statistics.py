@@ -121,7 +121,7 @@ def test_comparisons_are_corrected_for_their_number():
         ((), 1.0, "–"),
     ],
 )
-def test_figures(values, scale, text):
+def test_means_in_words(values, scale, text):
     assert mean_cell(Sample(values), scale).text == text
 
 

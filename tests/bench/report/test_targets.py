@@ -15,7 +15,7 @@ from sgdf.bench.report.write import Report
 from sgdf.bench.store.run_folder import Store
 
 
-def test_a_task_stands_for_all_of_its_problems(tmp_path):
+def test_a_target_for_a_task_is_for_all_of_its_problems(tmp_path):
     for epochs, optimizer in itertools.product((1, 2), ("sgd", "adam")):
         make_run(tmp_path, [0.9] * epochs, epochs=epochs, optimizer=optimizer)
     wanted = {"points": 0.5, "points, 2 epochs": 0.6}
@@ -37,7 +37,7 @@ def test_time_to_target(filled_store):
     assert (hit.step, hit.epoch, hit.seconds) == (20, 2, 1.0)
 
 
-def test_a_miss_is_a_miss(tmp_path):
+def test_the_target_table_shows_hits_and_misses(tmp_path):
     for seed, top in enumerate((0.9, 0.9, 0.7)):
         make_run(tmp_path, [0.5, top], seed=seed)
         make_run(tmp_path, [0.5, 1.6 - top], seed=seed, optimizer="adam")
@@ -46,7 +46,8 @@ def test_a_miss_is_a_miss(tmp_path):
     rows = {row[0].text: [cell.text for cell in row[1:]] for row in table.rows}
     assert rows["sgd"] == ["2 of 3", "2", "20", "1"]
     assert rows["adam"] == ["1 of 3", "missed", "missed", "missed"]
-    assert "as asked for" in table.about
+    assert "as requested" in table.about
+    assert "at least 85 % on validation data (larger is better)" in table.about
 
 
 def test_a_target_that_is_not_reached_by_half_is_missed(tmp_path):
@@ -67,7 +68,7 @@ def test_by_default_three_quarters_reach_the_target_each_time(filled_store, tmp_
 
 
 def test_a_target_for_no_problem_is_refused(filled_store):
-    with pytest.raises(SpecError, match=r"no task or problem 'point'; there is 'lines', 'points'"):
+    with pytest.raises(SpecError, match=r"no task or problem 'point'; the known ones are 'lines'"):
         Report.of([filled_store], {"point": 0.5})
 
 
@@ -90,7 +91,7 @@ def test_profiles(tmp_path):
     assert share_within(ratios, 4.0) == {"adam": 0.5, "sgd": 1.0, "sgdf": 1.0}
 
 
-def test_profiles_are_over_what_all_have(tmp_path):
+def test_profiles_use_only_problems_and_optimizers_that_all_share(tmp_path):
     for task, optimizers in (("points", ("sgd", "adam", "own")), ("lines", ("sgd", "adam"))):
         for optimizer in optimizers:
             make_run(tmp_path, [0.9], optimizer=optimizer, task=task)
@@ -118,6 +119,8 @@ def test_the_default_target_of_a_loss(tmp_path):
         make_run(tmp_path, [level], optimizer=optimizer, metric="error", largest=False)
     (problem,) = gather(Store(tmp_path).folders()).problems
     assert Target.of(problem, None).value == 0.3
+    (table,) = [t for t in Report.of([tmp_path]).document.tables if t.name == "target-0"]
+    assert "at most 0.3 on validation data (smaller is better)" in table.about
 
 
 def test_a_target_in_per_cent_is_refused(filled_store):

@@ -1,4 +1,4 @@
-"""The results printed in the paper: published.toml as objects."""
+"""The results printed in the paper, read from published.toml."""
 
 from __future__ import annotations
 
@@ -12,22 +12,23 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Published:
-    """One column of a table of the paper: what optimizers came to on one problem.
+    """One column of a table of the paper: the results of optimizers on one problem.
 
     Attributes:
         label: the table's label in the paper.
-        name: the column's.
+        name: the column's name.
         about: what the table shows.
-        metric: what the numbers are.
-        unit: theirs.
-        seeds: those of each number, where they are given.
-        runs: how many there were of each, where that is known.
-        task: what the ``[task]`` of such a run would hold.
-        train: its settings at full size, as far as they are given.
-        note: what else one should know.
-        values: mean, and standard deviation where there is one, by the paper's name.
-        optimizers: our name of each of the paper's.
-        quoted: whose numbers those are that the paper took from elsewhere.
+        metric: the metric of the numbers.
+        unit: the unit of the numbers.
+        larger_is_better: whether a larger value of the metric is better.
+        seeds: the seeds of each number, where the paper gives them.
+        runs: the number of runs behind each number, where it is known.
+        task: the ``[task]`` that such a run would have.
+        train: the ``[train]`` at full size, as far as the paper gives it.
+        note: remarks on the numbers.
+        values: mean, and standard deviation where there is one, by the paper's optimizer name.
+        optimizers: the name in an experiment, by the paper's optimizer name.
+        quoted: the source of numbers that the paper quotes, by the paper's optimizer name.
     """
 
     label: str
@@ -35,6 +36,7 @@ class Published:
     about: str
     metric: str
     unit: str
+    larger_is_better: bool
     seeds: tuple[int, ...]
     runs: int | None
     task: Mapping[str, Any]
@@ -59,8 +61,8 @@ def published() -> tuple[Published, ...]:
 
 def column(label: str, name: str) -> Published:
     """Return one column of one table."""
-    (found,) = (one for one in published() if (one.label, one.name) == (label, name))
-    return found
+    (match,) = (one for one in published() if (one.label, one.name) == (label, name))
+    return match
 
 
 def _column(entry: Mapping[str, Any], optimizers: Mapping[str, str]) -> Published:
@@ -71,6 +73,7 @@ def _column(entry: Mapping[str, Any], optimizers: Mapping[str, str]) -> Publishe
         about=entry["about"],
         metric=entry["metric"],
         unit=entry["unit"],
+        larger_is_better=entry["larger_is_better"],
         seeds=tuple(entry["seeds"]),
         runs=entry.get("runs") or len(entry["seeds"]) or None,
         task=entry.get("task", {}),

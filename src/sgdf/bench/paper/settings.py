@@ -1,4 +1,4 @@
-"""What the paper sets each optimizer to, and where one is searched: settings.toml."""
+"""The options that the paper gives each optimizer, and the values to search: settings.toml."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ def _document() -> dict[str, Any]:
 
 
 def published_settings(name: str) -> dict[str, Options]:
-    """Return an optimizer's options in the paper, as its class takes them, by task.
+    """Return an optimizer's options in the paper by task, under the names that its class uses.
 
     >>> published_settings("sgd")["vit"]
     {'lr': 0.03, 'momentum': 0.9, 'weight_decay': 0.0}
     """
     return {
-        task: _as_taken(name, table["optimizers"][name])
+        task: _class_options(name, table["optimizers"][name])
         for table in _document()["setting"]
         for task in table["tasks"]
         if name in table["optimizers"]
@@ -35,27 +35,28 @@ def published_settings(name: str) -> dict[str, Options]:
 
 
 def search_space(name: str) -> dict[str, list[Any]]:
-    """Return what the paper searched for an optimizer: each option with the values tried.
+    """Return the values that the paper tried for each option of an optimizer.
 
     >>> search_space("sgdf")
     {'lr': [10.0, 1.0, 0.5, 0.1, 0.01, 0.001]}
     """
-    found: dict[str, list[Any]] = {}
+    space: dict[str, list[Any]] = {}
     for search in _document()["search"]:
         if name in search["optimizers"]:
             for values in itertools.product(*search["space"].values()):
-                taken = _as_taken(name, dict(zip(search["space"], values, strict=True)))
-                for key, value in taken.items():
-                    own = found.setdefault(key, [])
-                    if value not in own:
-                        own.append(value)
-    return found
+                printed = dict(zip(search["space"], values, strict=True))
+                for key, value in _class_options(name, printed).items():
+                    tried = space.setdefault(key, [])
+                    if value not in tried:
+                        tried.append(value)
+    return space
 
 
 def search_grid(name: str) -> dict[str, list[Any]]:
-    """Return the grid to search an optimizer on: the paper's, or else the rates of one like it.
+    """Return the grid on which an optimizer is searched.
 
-    Empty for optimizers that are not bundled.
+    It is the paper's grid, or else the learning rates of a similar optimizer; it is empty for
+    optimizers that are not bundled.
 
     >>> search_grid("sign-sgdf")
     {'lr': [0.001, 0.0001, 1e-05]}
@@ -65,17 +66,17 @@ def search_grid(name: str) -> dict[str, list[Any]]:
 
 
 def rate_range(name: str) -> tuple[float, float] | None:
-    """Return the lowest and highest rate for a sampler to draw; None if it is not bundled.
+    """Return the lowest and highest learning rate to sample; None if it is not bundled.
 
     >>> rate_range("sgdf")
     (0.01, 100.0)
     """
-    found = [table["range"] for table in _document()["rates"] if name in table["optimizers"]]
-    return (found[0][0], found[0][1]) if found else None
+    ranges = [table["range"] for table in _document()["rates"] if name in table["optimizers"]]
+    return (ranges[0][0], ranges[0][1]) if ranges else None
 
 
-def _as_taken(name: str, printed: Mapping[str, float]) -> Options:
-    """Return what a table gives an optimizer in the words of its class."""
+def _class_options(name: str, printed: Mapping[str, float]) -> Options:
+    """Return the options that a table prints, under the names that the optimizer's class uses."""
     known = optimizer_options(name, {"lr": 1.0})
     options: Options = {}
     for key, value in printed.items():
@@ -86,8 +87,7 @@ def _as_taken(name: str, printed: Mapping[str, float]) -> Options:
             options["betas"] = (value, betas[1]) if key == "beta1" else (betas[0], value)
         elif key == "beta1" and "beta" in known:
             options["beta"] = value
-        elif key == "beta1" and "momentum" in optimizer_preset(
-            name
-        ):  # not RMSprop's, another thing
+        # The momentum of RMSprop, which is not preset, is not a decay rate like beta1.
+        elif key == "beta1" and "momentum" in optimizer_preset(name):
             options["momentum"] = value
     return options

@@ -1,5 +1,6 @@
-"""What the runs of a store came to: a page, tables and figures, with the evidence behind each.
+"""The report on the runs of a store: a page, tables and plots, with the runs behind each number.
 
-``data`` arranges the runs, ``statistics`` and ``targets`` compute, ``tables`` and ``figures``
-say it, ``contents`` puts it together, and ``page`` and ``formats`` write it down.
+``findings`` reads and arranges the runs, ``statistics`` and ``targets`` compute, ``tables``,
+``paper``, ``curves`` and ``seed_plot`` make the tables and plots, ``contents`` puts them together,
+and ``write`` writes the files. ``search`` and ``range_test`` report on searches.
 """

@@ -1,4 +1,4 @@
-"""All that a report says, before it is written in one form or another."""
+"""The content of a report on runs, the same for every format."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ..paper.published import Published
 from .curves import plots
 from .findings import Findings, Setting
 from .optimizer_styles import optimizer_styles
-from .tables import tables, verdicts, what_was_trained
+from .tables import LEFT_OUT, tables, verdicts, what_was_trained
 from .targets import Target
 
 
@@ -48,7 +48,7 @@ def build_document(
             for problem in findings.problems
             for setting in problem.settings
         ),
-        where=f"The commands are for the folder {Path.cwd()}.",
+        where=f"Run the commands in the folder {Path.cwd()}.",
         environments=_environments(findings),
     )
 
@@ -62,9 +62,9 @@ def _summary(findings: Findings) -> tuple[str, ...]:
         "finished."
     ]
     if finished < len(runs) or findings.unreadable:
-        lines.append('What became of the others is under "Runs that are not in the figures".')
+        lines.append(f'The others are listed under "{LEFT_OUT}".')
     if max((problem.most_seeds for problem in findings.problems), default=0) == 1:
-        lines.append("Every setting has one seed: no figure here has a spread.")
+        lines.append("Each setting has at most one seed that finished, so no figure has a spread.")
     return tuple(lines)
 
 
@@ -85,15 +85,16 @@ def _detail(problem: str, setting: Setting) -> Detail:
 def _environments(
     findings: Findings,
 ) -> tuple[tuple[Mapping[str, str], tuple[str, ...]], ...]:
-    """Return each environment that there was, with the keys of its runs, most of them first."""
-    found: dict[str, list[str]] = {}
+    """Return each environment with the keys of its runs, the one with most runs first."""
+    runs_in: dict[str, list[str]] = {}
     for run in findings.runs:
         if run.environment:
-            # Which source a run has depends on its optimizer: not a matter of the machine.
-            found.setdefault(json.dumps(_shared(run.environment)), []).append(run.key)
-    ordered = sorted(found.items(), key=lambda item: -len(item[1]))
+            text = json.dumps(_without_source(run.environment))
+            runs_in.setdefault(text, []).append(run.key)
+    ordered = sorted(runs_in.items(), key=lambda item: -len(item[1]))
     return tuple((json.loads(text), tuple(keys)) for text, keys in ordered)
 
 
-def _shared(environment: Mapping[str, Any]) -> dict[str, str]:
+def _without_source(environment: Mapping[str, Any]) -> dict[str, str]:
+    """Return an environment without the optimizer's source, which is no property of the machine."""
     return {key: str(value) for key, value in environment.items() if key != "optimizer source"}

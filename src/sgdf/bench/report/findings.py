@@ -1,7 +1,7 @@
-"""The runs of a store, arranged for comparing: problems, the settings tried on each, their seeds.
+"""The runs of a store, arranged for comparison: problems, the settings of each, their seeds.
 
-A problem is a task under a protocol for a number of epochs. A setting is an optimizer with all
-that was set beside it, on one problem; its runs differ in the seed alone.
+A problem is a task with a protocol and a length of training. A setting is a run without its seed:
+the runs of a setting differ in the seed alone.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from ..store.records import (
     splits_in,
 )
 from ..store.run_folder import RunFolder, State
-from ..tasks.metric import shown_as
+from ..tasks.metric import direction_in_words, shown_as
 from .statistics import Sample
 
 SPLITS = ("train", "validation", "test")
-"""Those that every report knows, in the order in which they are shown."""
+"""The splits that every report knows, in the order in which they are shown."""
 
 
 @dataclass(frozen=True)
 class RunRecord:
-    """All that is kept of one run."""
+    """The record of one run."""
 
     folder: Path
     table: RunTable
@@ -48,12 +48,13 @@ class RunRecord:
     epochs: Sequence[Row]
     """Its metrics, a row for each epoch."""
     environment: Mapping[str, str]
-    """That of its last attempt."""
+    """The environment in which it was last started or resumed."""
     failure: str
+    """The error message of a failed run."""
 
     @classmethod
     def read(cls, folder: RunFolder) -> RunRecord | None:
-        """Return the run of a folder, or None if the folder does not say what it is."""
+        """Return the run of a folder, or None if the folder has no readable spec."""
         table = folder.table()
         if table is None:
             return None
@@ -72,28 +73,28 @@ class RunRecord:
 
     @property
     def key(self) -> str:
-        """The hash of the run."""
+        """The key of the run, a hash of its table."""
         return self.folder.name
 
     @property
     def seed(self) -> int:
-        """Its seed."""
+        """The seed of the run."""
         return int(self.table["seed"])
 
     @property
     def lost(self) -> bool:
-        """Whether it came to an end, but not to its own."""
+        """Whether the run diverged or failed."""
         return self.state in (State.DIVERGED, State.FAILED)
 
     @property
     def chosen(self) -> EpochFigures | None:
-        """The epoch that counts, of a run that went to its end."""
+        """The figures of the chosen epoch; None unless the run is finished."""
         if self.result is None or self.state is not State.FINISHED:
             return None
         return chosen_epoch(self.result)
 
     def value(self, split: str, metric: str, epoch: str = "") -> float | None:
-        """Return a figure of the epoch that counts, or of the ``"last"`` one."""
+        """Return a metric at the chosen epoch, or at the ``"last"`` one; None if it is missing."""
         row = self.chosen
         if epoch == "last" and row is not None and self.result is not None:
             row = self.result.get("last")
@@ -102,12 +103,12 @@ class RunRecord:
 
 @dataclass(frozen=True)
 class Setting:
-    """An optimizer as it was set, on one problem, and its runs by seed.
+    """An optimizer with its options on one problem, and its runs by seed.
 
     Attributes:
-        name: the optimizer and what tells the setting from others on the problem.
+        name: the optimizer, and the options in which settings of the problem differ.
         optimizer: the optimizer's name.
-        runs: one for each seed, in order.
+        runs: one run for each seed, ordered by seed.
     """
 
     name: str
@@ -116,30 +117,30 @@ class Setting:
 
     @property
     def table(self) -> RunTable:
-        """Its spec, which holds for all runs but for the seed."""
+        """The spec of its first run; the others differ from it in the seed alone."""
         return self.runs[0].table
 
     @property
     def key(self) -> str:
-        """The key of its first run, by which the setting can be told from all others."""
+        """The key of its first run, which identifies the setting."""
         return self.runs[0].key
 
     @property
     def finished(self) -> tuple[RunRecord, ...]:
-        """The runs that went to their end."""
+        """The finished runs."""
         return tuple(run for run in self.runs if run.chosen is not None)
 
     def values(self, split: str, metric: str, epoch: str = "") -> dict[int, float]:
-        """Return a figure of each finished run by its seed."""
-        found = ((run.seed, run.value(split, metric, epoch)) for run in self.finished)
-        return {seed: value for seed, value in found if value is not None}
+        """Return a metric of each finished run by its seed; runs without it are left out."""
+        values = {run.seed: run.value(split, metric, epoch) for run in self.finished}
+        return {seed: value for seed, value in values.items() if value is not None}
 
     def sample(self, split: str, metric: str, epoch: str = "") -> Sample:
-        """Return a figure over the seeds."""
+        """Return the values of a metric over the seeds."""
         return Sample(tuple(self.values(split, metric, epoch).values()))
 
-    def course(self, split: str, metric: str) -> list[list[Row]]:
-        """Return the finished runs' rows of each epoch at which all of them have a metric."""
+    def rows_by_epoch(self, split: str, metric: str) -> list[list[Row]]:
+        """Return the rows of the finished runs, for each epoch at which all have a metric."""
         runs = [
             {row["epoch"]: row for row in run.epochs if metric in figures_on(row, split)}
             for run in self.finished
@@ -148,30 +149,30 @@ class Setting:
         return [[run[epoch] for run in runs] for epoch in epochs]
 
     def median(self, figure: Callable[[Result], float]) -> float | None:
-        """Return the median over the finished runs of something their results tell."""
-        found = [figure(run.result) for run in self.finished if run.result]
-        return statistics.median(found) if found else None
+        """Return the median over the finished runs of a number computed from their results."""
+        values = [figure(run.result) for run in self.finished if run.result]
+        return statistics.median(values) if values else None
 
     @property
     def rate(self) -> float | None:
-        """Its learning rate, if it has one that is a number."""
+        """The learning rate, if there is one and it is a number."""
         rate = self.table["optimizer"].get("lr")
         return float(rate) if rate is not None and type(rate) in (int, float) else None
 
     @property
     def milliseconds(self) -> float | None:
-        """The time of a step with its forward and backward pass."""
+        """The time of a step, with its forward and backward pass."""
         return self.median(lambda result: 1e3 * result["seconds"]["step"] / result["step"])
 
     @property
     def state_bytes(self) -> float | None:
-        """What the optimizer keeps for each parameter."""
+        """The bytes of optimizer state for each parameter."""
         return self.median(lambda result: result["state_bytes"] / result["parameters"])
 
 
 @dataclass(frozen=True)
 class Problem:
-    """A task under a protocol for a number of epochs, and the settings tried on it."""
+    """A task with a protocol and a length of training, and the settings tried on it."""
 
     name: str
     settings: tuple[Setting, ...]
@@ -183,49 +184,54 @@ class Problem:
 
     @property
     def task(self) -> Table:
-        """The task with its options."""
+        """The name and the options of the task."""
         return self.settings[0].table["task"]
 
     @property
     def protocol(self) -> Protocol:
-        """How its runs choose the epoch that counts."""
+        """The protocol, by which its runs choose an epoch."""
         return PROTOCOLS[self.settings[0].table["protocol"]]
 
     @property
     def judged_on(self) -> str:
-        """The split that epochs are chosen by, and that targets are set on."""
+        """The split on which epochs are chosen and targets are set."""
         return self.protocol.chooses_on
 
     @cached_property
     def metric(self) -> str:
-        """What settings are judged by."""
+        """The name of the metric by which settings are judged."""
         return self._result["metric"] if self._result else "loss"
 
     @cached_property
     def larger_is_better(self) -> bool:
-        """Whether more of the metric is better."""
+        """Whether a larger value of the metric is better."""
         return self._result["largest"] if self._result else False
+
+    @property
+    def direction(self) -> str:
+        """Which values of the metric are better, in words."""
+        return direction_in_words(self.larger_is_better)
 
     @cached_property
     def metrics(self) -> tuple[str, ...]:
-        """All metrics that the runs have, the one they are judged by first."""
+        """The names of all metrics, first the one by which settings are judged."""
         rows = (row for run in self.runs for row in run.epochs[-1:])
-        found = {name for row in rows for s in splits_in(row) for name in figures_on(row, s)}
-        return (self.metric, *sorted(found - {self.metric}))
+        names = {name for row in rows for s in splits_in(row) for name in figures_on(row, s)}
+        return (self.metric, *sorted(names - {self.metric}))
 
     @cached_property
     def splits(self) -> tuple[str, ...]:
-        """All splits that the runs have figures of, those that every report knows first."""
-        found = {split for run in self.runs for row in run.epochs[-1:] for split in splits_in(row)}
-        return (*SPLITS, *sorted(found - set(SPLITS)))
+        """The names of all splits: those that every report knows, then the task's own."""
+        names = {split for run in self.runs for row in run.epochs[-1:] for split in splits_in(row)}
+        return (*SPLITS, *sorted(names - set(SPLITS)))
 
     @cached_property
     def headline(self) -> tuple[Setting, ...]:
         """The best setting of each optimizer by the mean on validation data, the best first.
 
-        Settings where runs were lost come after those where none was, and those that are not
-        done yet after both: a mean over fewer seeds is not to win by luck. Under the paper's
-        protocol there is nothing to choose by: all settings are here.
+        Settings with lost runs come after those without, and settings with unfinished runs after
+        both, because a mean over fewer seeds may be better by luck. The paper's protocol leaves
+        no data to choose settings on: then all settings are here.
         """
         if not self.protocol.is_fair:
             return tuple(sorted(self.settings, key=self._rank, reverse=True))
@@ -237,7 +243,7 @@ class Problem:
         return tuple(sorted(best.values(), key=self._rank, reverse=True))
 
     def _rank(self, setting: Setting) -> tuple[float, ...]:
-        """Return what the best setting has most of."""
+        """Return a key to sort settings by: the best setting has the largest."""
         lost = sum(run.lost for run in setting.runs)
         unfinished = len(setting.runs) - lost - len(setting.finished)
         mean = setting.sample(self.judged_on, self.metric).mean
@@ -247,31 +253,31 @@ class Problem:
             len(setting.finished) > 0,
             -unfinished,
             -lost,
-            -math.inf if math.isnan(score) else round(score, 12),  # equal but for rounding
+            # Rounded, so that means that differ by rounding alone are decided by the loss.
+            -math.inf if math.isnan(score) else round(score, 12),
             -math.inf if math.isnan(loss) else -loss,
         )
 
     @cached_property
     def most_seeds(self) -> int:
-        """How many finished runs the figures of a setting rest on at most."""
+        """The largest number of finished runs that a setting has."""
         return max((len(setting.finished) for setting in self.settings), default=0)
 
     @cached_property
     def units(self) -> dict[str, tuple[float, str]]:
-        """What each metric is multiplied by when shown, and its unit in brackets."""
+        """For each metric the factor by which it is multiplied when shown, and its unit."""
         rows: list[EpochFigures] = [row for run in self.runs for row in run.epochs[-1:]]
         rows += [run.chosen for run in self.runs if run.chosen]
         units = {}
         for metric in self.metrics:
             stated = self._result.get("unit") if self._result and metric == self.metric else None
-            seen = (figures_on(row, split).get(metric) for row in rows for split in self.splits)
-            scale, unit = shown_as(metric, stated, [value for value in seen if value is not None])
-            units[metric] = scale, f" ({unit})" if unit else ""
+            values = (figures_on(row, split).get(metric) for row in rows for split in self.splits)
+            units[metric] = shown_as(metric, stated, [v for v in values if v is not None])
         return units
 
     @cached_property
     def _result(self) -> Result | None:
-        """The result of one of the runs: they all have the same metric."""
+        """The result of any of the runs: all have the same metric."""
         return next((run.result for run in self.runs if run.result), None)
 
 
@@ -280,8 +286,8 @@ class Findings:
     """All runs of one or several stores.
 
     Attributes:
-        problems: what was tried, on what.
-        unreadable: folders that do not say what run they hold.
+        problems: the problems, with their settings and runs.
+        unreadable: folders of runs without a readable spec.
     """
 
     problems: tuple[Problem, ...]
@@ -289,17 +295,17 @@ class Findings:
 
     @property
     def runs(self) -> list[RunRecord]:
-        """Every run."""
+        """The runs of all problems."""
         return [run for problem in self.problems for run in problem.runs]
 
     @cached_property
     def optimizers(self) -> tuple[str, ...]:
-        """The names of all optimizers."""
+        """The names of all optimizers, sorted."""
         return tuple(sorted({s.optimizer for p in self.problems for s in p.settings}))
 
 
 def gather(folders: Iterable[RunFolder]) -> Findings:
-    """Read the runs of these folders; one that is found twice counts once."""
+    """Read the runs of these folders; a run that is in several stores counts once."""
     unreadable: list[Path] = []
     runs: dict[str, RunRecord] = {}
     for folder in folders:
@@ -310,14 +316,14 @@ def gather(folders: Iterable[RunFolder]) -> Findings:
             runs.setdefault(run.key, run)
     tables = {key: run.table for key, run in runs.items()}
     problems = [
-        _problem(list(group), tables)
-        for _, group in itertools.groupby(sorted(runs.values(), key=_problem_of), key=_problem_of)
+        _make_problem(list(group), tables)
+        for _, group in itertools.groupby(sorted(runs.values(), key=_problem_key), key=_problem_key)
     ]
     return Findings(tuple(problems), tuple(unreadable))
 
 
 def _is_epoch(row: Any) -> bool:
-    """Return whether this is a whole row of an epoch: the file may be anything."""
+    """Return whether a row of a file, which may hold anything, is the row of an epoch."""
     return (
         isinstance(row, dict)
         and row.get("kind") == "epoch"
@@ -329,31 +335,34 @@ def _is_epoch(row: Any) -> bool:
     )
 
 
-def _problem_of(run: RunRecord) -> str:
+def _problem_key(run: RunRecord) -> str:
+    """Return a text that the runs of a problem share."""
     table = run.table
     length = table["train"].get("epochs"), table["train"].get("steps")
     return json.dumps([table["task"], table["protocol"], length], sort_keys=True)
 
 
-def _setting_of(run: RunRecord) -> str:
+def _setting_key(run: RunRecord) -> str:
+    """Return a text that the runs of a setting share."""
     rest = {key: value for key, value in run.table.items() if key != "seed"}
     return json.dumps(rest, sort_keys=True)
 
 
-def _problem(runs: list[RunRecord], everywhere: Mapping[str, RunTable]) -> Problem:
+def _make_problem(runs: list[RunRecord], all_tables: Mapping[str, RunTable]) -> Problem:
     tables = {run.key: run.table for run in runs}
     settings = []
-    for _, group in itertools.groupby(sorted(runs, key=_setting_of), key=_setting_of):
-        own = sorted(group, key=lambda run: run.seed)
-        name = ", ".join(settings_label(own[0].table, tables)[1:])
-        settings.append(Setting(name, str(own[0].table["optimizer"]["name"]), tuple(own)))
+    for _, group in itertools.groupby(sorted(runs, key=_setting_key), key=_setting_key):
+        by_seed = sorted(group, key=lambda run: run.seed)
+        table = by_seed[0].table
+        name = ", ".join(settings_label(table, tables)[1:])
+        settings.append(Setting(name, str(table["optimizer"]["name"]), tuple(by_seed)))
     settings.sort(key=lambda setting: order(setting.table))
-    return Problem(_problem_name(runs[0].table, everywhere), tuple(settings))
+    return Problem(_problem_name(runs[0].table, all_tables), tuple(settings))
 
 
-def _problem_name(table: RunTable, everywhere: Mapping[str, RunTable]) -> str:
-    name = settings_label(table, everywhere)[0]
-    alike = [other for other in everywhere.values() if other["task"] == table["task"]]
+def _problem_name(table: RunTable, all_tables: Mapping[str, RunTable]) -> str:
+    name = settings_label(table, all_tables)[0]
+    alike = [other for other in all_tables.values() if other["task"] == table["task"]]
     if len({length_in_words(other["train"]) for other in alike}) > 1:
         name += f", {length_in_words(table['train'])}"
     if len({other["protocol"] for other in alike}) > 1:

@@ -8,11 +8,11 @@ from ...present.styles import Style, styles
 from ..catalog.optimizers import OPTIMIZERS
 
 COMMON = ("sgdf", "sgd", "adam", "filter-adam", "adamw", "radam", "sgd-vanilla", "sgd-ema")
-"""Those that are compared most often get hues of their own."""
+"""The optimizers that are compared most often; each has its own hue."""
 
 
 def optimizer_styles(names: Collection[str]) -> dict[str, Style]:
-    """Return a style for each optimizer; a bundled one has the same whatever it is beside.
+    """Return a style for each optimizer; a bundled optimizer has the same one in every report.
 
     >>> optimizer_styles(["sgd", "mine:Own"])["sgd"] == optimizer_styles(["sgd"])["sgd"]
     True

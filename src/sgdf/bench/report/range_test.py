@@ -1,4 +1,4 @@
-"""The report on learning-rate range tests: a record and a plot."""
+"""The report on learning-rate range tests: their curves as a file and as a plot."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from ...present.plots import Plot, Sheet, drawing, logarithmic
+from ...present.plots import Plot, Sheet, drawing, use_log_axis
 from ..search.range_test import RangeTest
 from ..store import files
 from .optimizer_styles import optimizer_styles
 
 TITLE = "Learning-rate range test"
 ABOUT = (
-    "The training loss of each step while the rate rises, and its mean over a twentieth of the "
-    "way. Where it falls the fastest is marked; where it turns up, the rate is too large."
+    "The training loss of each step while the learning rate rises, and its moving mean over a "
+    "twentieth of the steps. The rate at which the mean falls fastest is marked. Where the mean "
+    "starts to rise, the rate is too large."
 )
 
 
@@ -52,9 +53,9 @@ def range_plot(tests: Sequence[RangeTest]) -> Plot:
             (mean,) = panel.plot(test.rates, smoothed, color=style.color, linewidth=1.6)
             if test.steepest is not None:
                 line = panel.axvline(test.steepest, color="black", linestyle=":", linewidth=1.2)
-                handles["falls the fastest"] = line
+                handles["falls fastest"] = line
             handles |= {"each step": raw, "mean": mean}
-            logarithmic(panel, "x")
+            use_log_axis(panel, "x")
             if len(smoothed) and smoothed[0] > np.min(smoothed):
                 low, first = float(np.min(smoothed)), float(smoothed[0])
                 panel.set_ylim(low - 0.1 * (first - low), first + 0.5 * (first - low))

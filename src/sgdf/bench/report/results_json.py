@@ -1,19 +1,19 @@
-"""What runs came to as JSON: the numbers behind a report, for programs and for keeping."""
+"""The results of runs as JSON: the numbers of a report, for programs and for the record."""
 
 from __future__ import annotations
 
 import json
-import math
 from typing import Any
 
+from ...present.json_numbers import replace_nonfinite
 from ..store.records import figures_on
 from .findings import Findings, Problem, Setting
 
 
-def results(findings: Findings) -> str:
-    """Return every setting's figures, over its seeds and for each of them."""
-    content = [_problem(problem) for problem in findings.problems]
-    return json.dumps(_plain(content), indent=1, allow_nan=False) + "\n"
+def results_json(findings: Findings) -> str:
+    """Return the figures of every setting as JSON, over its seeds and for each of them."""
+    content = replace_nonfinite([_problem(problem) for problem in findings.problems], str)
+    return json.dumps(content, indent=1, allow_nan=False) + "\n"
 
 
 def _problem(problem: Problem) -> dict[str, Any]:
@@ -31,7 +31,7 @@ def _problem(problem: Problem) -> dict[str, Any]:
 
 
 def _setting(problem: Problem, setting: Setting) -> dict[str, Any]:
-    """Return a setting as its spec has it, and what it came to."""
+    """Return the spec of a setting, and its results."""
     table = setting.table
     return {
         "task": table["task"],
@@ -45,11 +45,11 @@ def _setting(problem: Problem, setting: Setting) -> dict[str, Any]:
             f"{split} {metric}": {
                 str(rows[0]["epoch"]): sum(figures_on(row, split)[metric] for row in rows)
                 / len(rows)
-                for rows in course
+                for rows in epochs
             }
             for split in problem.splits
             for metric in problem.metrics
-            if (course := setting.course(split, metric))
+            if (epochs := setting.rows_by_epoch(split, metric))
         },
         "milliseconds a step": setting.milliseconds,
         "state bytes a parameter": setting.state_bytes,
@@ -57,7 +57,7 @@ def _setting(problem: Problem, setting: Setting) -> dict[str, Any]:
 
 
 def _figures(problem: Problem, setting: Setting, epoch: str = "") -> dict[str, Any]:
-    """Return the figures of the epoch that counts, or of the one that is named."""
+    """Return the figures of the chosen epoch, or of the ``"last"`` one."""
     return {
         f"{split} {metric}": figure
         for split in problem.splits
@@ -76,12 +76,3 @@ def _figure(setting: Setting, split: str, metric: str, epoch: str) -> dict[str, 
         "standard deviation": sample.sd,
         "by seed": {str(seed): value for seed, value in values.items()},
     }
-
-
-def _plain(value: Any) -> Any:
-    """Return a value as JSON has it, which knows neither NaN nor infinity: these as strings."""
-    if isinstance(value, dict):
-        return {key: _plain(inner) for key, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(inner) for inner in value]
-    return str(value) if isinstance(value, float) and not math.isfinite(value) else value

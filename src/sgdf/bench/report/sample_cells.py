@@ -1,4 +1,4 @@
-"""Cells of a table for a sample over seeds: its mean and spread, its interval."""
+"""The cells of a table for a sample over seeds: mean with standard deviation, and interval."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _ANY = (-math.inf, math.inf)
 
 
 def mean_cell(sample: Sample, scale: float = 1.0) -> Cell:
-    """Return mean and standard deviation; a single value says that it is one.
+    """Return mean and standard deviation; a single value is marked as such.
 
     >>> mean_cell(Sample((0.98, 0.99, 0.985)), scale=100).text
     '98.50 ± 0.50'
@@ -32,7 +32,7 @@ def mean_cell(sample: Sample, scale: float = 1.0) -> Cell:
 
 
 def interval_cell(sample: Sample, scale: float = 1.0, within: tuple[float, float] = _ANY) -> Cell:
-    """Return the 95 % interval of the mean, if there is one, as far as it lies within bounds.
+    """Return the 95 % confidence interval of the mean, if there is one, cut at the bounds.
 
     >>> interval_cell(Sample((1.0, 2.0, 3.0))).text
     '-0.5 to 4.5'
@@ -45,7 +45,7 @@ def interval_cell(sample: Sample, scale: float = 1.0, within: tuple[float, float
 
 
 def _decimals(value: float, sd: float | None) -> str:
-    """Write a value with the decimals that two digits of its spread have."""
+    """Return a value with as many decimals as its standard deviation needs for two digits."""
     if not math.isfinite(value):
         return str(value)
     size = sd if sd else abs(value) / 100.0

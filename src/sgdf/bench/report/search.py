@@ -1,4 +1,4 @@
-"""The report on a search: its record, the best settings, and what each option does."""
+"""The report on a search: its record, the best settings, and a plot of each option's effect."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 
-from ...present.plots import Plot, Sheet, drawing, in_per_cent, logarithmic
+from ...present.plots import Plot, Sheet, drawing, show_per_cent, use_log_axis
 from ...present.styles import Style
 from ..search.results import OptimizerResult, SearchResult
 from ..store import files
 from ..tasks.metric import shown_as
 from .optimizer_styles import optimizer_styles
 
-TITLE = "What each option does"
+TITLE = "The effect of each option"
 ABOUT = (
-    "The metric on validation data, the mean over the seeds of the search, at each setting that "
-    "was tried; the star is the best of the optimizer. Crosses at the edge: settings that "
-    "diverged, were given up as worse than others, or came out too far off to be shown."
+    "The {metric} on validation data, the mean over the seeds of the search, for each trial "
+    "({direction}). The star is the best trial of the optimizer. A cross at the edge is a trial "
+    "that diverged, failed, was pruned as worse than others, or lies beyond the axis."
 )
-BEST, LOST = "best", "given up, diverged or off the scale"
+BEST, LOST = "best", "pruned, diverged, failed or beyond the axis"
 LEFT_OUT = 0.25
-"""The share of finished trials, the worst, that is off the scale."""
+"""The share of finished trials, the worst ones, that may lie beyond the axis."""
 WIDTH, HEIGHT, COLUMNS = 2.7, 1.9, 4
 
 
@@ -60,19 +60,20 @@ def sensitivity(result: SearchResult) -> Plot:
             panel.set_title(found.candidate.name)
             panel.set_xlabel(option)
             if unit == "%":
-                in_per_cent(panel)
+                show_per_cent(panel)
         figure = sheet.legend({tried: handles.pop("tried"), **handles})
-    return Plot("sensitivity", "", TITLE, ABOUT, figure)
+    about = ABOUT.format(metric=metric.name, direction=metric.direction)
+    return Plot("sensitivity", "", TITLE, about, figure)
 
 
 def _values(result: SearchResult) -> list[float]:
-    """Return what all finished trials came to."""
+    """Return the metric of each finished trial, where it is finite."""
     values = [t.value for f in result.found for t in f.trials if t.value is not None]
     return [value for value in values if math.isfinite(value)]
 
 
 def _scale(result: SearchResult) -> tuple[float, float]:
-    """Return the ends of the upright axis, the same for all, with room for the better part."""
+    """Return the ends of the y axis, the same for all panels: the worst trials may lie beyond."""
     best = [f.best.value for f in result.found if f.best and f.best.value is not None]
     worst = float(
         np.quantile(_values(result), LEFT_OUT if result.metric.is_maximized else 1.0 - LEFT_OUT)
@@ -85,7 +86,7 @@ def _scale(result: SearchResult) -> tuple[float, float]:
 def _draw(
     panel: Axes, found: OptimizerResult, option: str, style: Style, scale: float
 ) -> dict[str, Any]:
-    """Draw one optimizer's trials against one option; return what the legend explains."""
+    """Draw one optimizer's trials against one option; return the entries of the legend."""
     low, high = panel.get_ylim()
     places = _places(panel, found, option)
     tried = [(places[t.number], t) for t in found.trials if t.number in places]
@@ -101,7 +102,7 @@ def _draw(
         marker=style.marker,
         color=style.color,
         markersize=3.5,
-        # Points that differ in another option too are on no line.
+        # Trials that differ in another option too are not joined by a line.
         linewidth=0.8 if len(found.candidate.space) == 1 else 0.0,
     )
     best = found.best
@@ -126,12 +127,12 @@ def _draw(
 
 
 def _places(panel: Axes, found: OptimizerResult, option: str) -> dict[int, float]:
-    """Return where each trial stands, and give the axis its scale."""
+    """Return the place of each trial on the x axis, after setting up that axis."""
     values = {t.number: t.options[option] for t in found.trials if option in t.options}
     if all(type(value) in (int, float) for value in values.values()):
         least, most = min(values.values(), default=0), max(values.values(), default=0)
         if getattr(found.candidate.space[option], "log", least > 0 and most >= 10 * least):
-            logarithmic(panel, "x")
+            use_log_axis(panel, "x")
         return {number: float(value) for number, value in values.items()}
     names = list(dict.fromkeys(str(value) for value in values.values()))
     panel.set_xticks(range(len(names)), names)

@@ -1,6 +1,6 @@
-"""The plot of what it all came to: every seed as a dot, and the mean with its interval.
+"""The plot of the results: every seed as a dot, and the mean with its interval.
 
-A triangle at an edge: a seed lies beyond it.
+A triangle at the edge stands for seeds that lie beyond it.
 """
 
 from __future__ import annotations
@@ -9,23 +9,22 @@ import math
 
 import numpy as np
 from matplotlib.figure import Figure
-from matplotlib.ticker import PercentFormatter
 
-from ...present.plots import ABOVE, BELOW, LETTER, Sheet, mark, short
+from ...present.plots import ABOVE, BELOW, LETTER, Sheet, mark, shorten, show_per_cent
 from ...present.styles import Style
 from .findings import Problem
 from .tables import MOST_COMPARED
 
 ROW = 0.2
-"""Inches of a row."""
+"""The height of a row in inches."""
 
 
-def dots(problem: Problem, by_name: dict[str, Style]) -> Figure | None:
+def seed_plot(problem: Problem, by_name: dict[str, Style]) -> Figure | None:
     """Draw the test metric of each finished run, a row for each setting, the best first."""
     shown = [s for s in problem.headline if s.values("test", problem.metric)]
     if not 2 <= len(shown) <= MOST_COMPARED:
         return None
-    scale, _ = problem.units[problem.metric]
+    scale, unit = problem.units[problem.metric]
     sheet = Sheet(1, 6.5, BELOW + ABOVE + ROW * len(shown), [])
     (panel,) = sheet.panels
     samples = [setting.sample("test", problem.metric) for setting in shown]
@@ -46,21 +45,23 @@ def dots(problem: Problem, by_name: dict[str, Style]) -> Figure | None:
             ends = [scale * end for end in sample.interval]
             drawn += panel.plot(ends, [row, row], color=style.color, linewidth=1.2)
         mark(setting.optimizer, *drawn)
-    names = [short(setting.name) for setting in shown]
+    names = [shorten(setting.name) for setting in shown]
     panel.set_yticks(range(len(shown)), names)
     for setting, label in zip(shown, panel.get_yticklabels(), strict=True):
         mark(setting.optimizer, label)
     panel.set_ylim(len(shown) - 0.4, -0.6)
-    panel.set_xlabel(f"test {problem.metric}")
     panel.grid(axis="y", visible=False)
-    if scale == 100.0:
-        panel.xaxis.set_major_formatter(PercentFormatter(100.0))
+    if unit == "%":
+        show_per_cent(panel, "x")
+        unit = ""  # it is beside every number
+    notes = [unit, problem.direction] if unit else [problem.direction]
+    panel.set_xlabel(f"test {problem.metric} ({', '.join(notes)})")
     _make_room(sheet, max(map(len, names)))
     return sheet.figure
 
 
 def _limits(values: list[float]) -> tuple[float, float]:
-    """Return the ends of the axis: all values, unless a few would flatten the rest."""
+    """Return the ends of the axis: all values lie within, unless a few are far from the others."""
     finite = np.array([value for value in values if math.isfinite(value)])
     first, last = np.quantile(finite, (0.05, 0.95))
     room = 0.5 * (last - first) or 0.05 * abs(last) or 1.0

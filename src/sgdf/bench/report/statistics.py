@@ -1,11 +1,11 @@
-"""What a few seeds can tell: means with their spread and interval, and paired comparisons.
+"""Statistics over a few seeds: means with standard deviation and interval, paired comparisons.
 
 For values :math:`x_1 … x_n` with mean :math:`x̄` and standard deviation :math:`s` (with
 :math:`n-1`), the 95 % interval of the mean is :math:`x̄ ± t_{n-1} s/√n`, where
 :math:`t_{n-1}` cuts off 2.5 % on each side of Student's distribution. Two settings are
 compared by the differences seed by seed: :math:`t = d̄ √n / s_d`. Among :math:`m` comparisons
 Holm's correction takes the p-values in order and multiplies the k-th smallest by
-:math:`m-k+1`, so that the chance of a single false finding among all stays below 5 %.
+:math:`m-k+1`, so that the probability of any false finding among them stays below 5 %.
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ from dataclasses import dataclass
 
 LEVEL = 0.95
 ROUNDING = 1e-10
+"""Differences whose spread is smaller than this part of the largest are equal but for rounding."""
 
 
 @dataclass(frozen=True)
 class Sample:
-    """The values of one figure over the seeds.
+    """The values of one metric over the seeds.
 
     >>> Sample((1.0, 2.0, 3.0)).mean, Sample((1.0, 2.0, 3.0)).sd, Sample((1.0,)).sd
     (2.0, 1.0, None)
@@ -31,23 +32,23 @@ class Sample:
 
     @property
     def mean(self) -> float:
-        """The mean; NaN if there is nothing, or nothing finite to take it of."""
+        """The mean: NaN without values, NaN or infinite if a value is."""
         return _mean(self.values)
 
     @property
     def sd(self) -> float | None:
-        """The standard deviation, or None: a single value has no spread."""
+        """The standard deviation; None for fewer than two values, or if one is not finite."""
         if len(self.values) < 2 or not all(map(math.isfinite, self.values)):
             return None
         return statistics.stdev(self.values)
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """The 95 % interval of the mean, or None where there is no spread to tell."""
+        """The 95 % confidence interval of the mean; None without a standard deviation."""
         if self.sd is None:
             return None
-        reach = _quantile(len(self.values) - 1) * self.sd / math.sqrt(len(self.values))
-        return self.mean - reach, self.mean + reach
+        half = _quantile(len(self.values) - 1) * self.sd / math.sqrt(len(self.values))
+        return self.mean - half, self.mean + half
 
 
 @dataclass(frozen=True)
@@ -55,12 +56,12 @@ class Comparison:
     """One setting against another, seed by seed.
 
     Attributes:
-        first: index of the one.
-        second: index of the other.
-        difference: first less second.
-        p: how likely so large a mean difference would be if there were none; None where
-            the shared seeds have no spread to tell by.
-        corrected: the same after Holm's correction.
+        first: the index of the first setting.
+        second: the index of the second setting.
+        difference: the first minus the second, for each seed that both have.
+        p: the p-value of the paired t-test: the probability of a mean difference at least this
+            large if there were none; None where the differences have no spread.
+        corrected: the p-value after Holm's correction.
     """
 
     first: int
@@ -71,25 +72,25 @@ class Comparison:
 
 
 def compare(settings: Sequence[Mapping[int, float]]) -> list[Comparison]:
-    """Return each pair of settings compared, given the value of each by seed."""
-    found = []
+    """Return the comparison of each pair of settings, given the values of each by seed."""
+    comparisons = []
     for first, one in enumerate(settings):
         for second, other in enumerate(settings[first + 1 :], start=first + 1):
             shared = sorted(one.keys() & other.keys())
             difference = Sample(tuple(one[seed] - other[seed] for seed in shared))
-            found.append(Comparison(first, second, difference, p_value(difference)))
-    corrected = holm([comparison.p for comparison in found])
+            comparisons.append(Comparison(first, second, difference, p_value(difference)))
+    corrected = holm([comparison.p for comparison in comparisons])
     return [
         Comparison(c.first, c.second, c.difference, c.p, p)
-        for c, p in zip(found, corrected, strict=True)
+        for c, p in zip(comparisons, corrected, strict=True)
     ]
 
 
 def p_value(difference: Sample) -> float | None:
     """Return the two-sided p-value of the paired t-test.
 
-    Differences that are all the same, but for rounding, leave no spread to measure their mean
-    by: then there is no p-value, unless all are zero, for which it is 1.
+    Differences that are all equal, but for rounding, have no spread, and so no p-value; it is 1
+    if all of them are zero.
     """
     if difference.sd is None:
         return None
@@ -104,7 +105,7 @@ def p_value(difference: Sample) -> float | None:
 
 
 def holm(values: Sequence[float | None]) -> list[float | None]:
-    """Return p-values after Holm's correction; those that are None stay so, and do not count.
+    """Return p-values after Holm's correction; None stays None, and does not count as a test.
 
     >>> holm([0.01, 0.04, None, 0.03])
     [0.03, 0.06, None, 0.06]

@@ -6,31 +6,33 @@ import math
 from collections.abc import Iterator, Sequence
 
 from ...present.table import NOTHING, OVERALL, Cell, Table, number_cell, share_cell
+from ...present.words import in_brackets, plural
 from ..paper.published import Published
 from ..spec.run import length_in_words
 from ..store.run_folder import State
-from ..tasks.metric import direction_in_words
 from .findings import Findings, Problem, RunRecord, Setting
-from .paper import beside_the_paper
+from .paper import paper_tables
 from .sample_cells import interval_cell, mean_cell
 from .statistics import Comparison, compare
 from .targets import Target, profiles, share_within
 
+LEFT_OUT = "Runs that are not in the results"
+"""The title of the table of runs that have no result."""
 SIGNIFICANT = 0.05
 MOST_COMPARED = 30
-"""Settings that can still be told apart in a plot, and tested pair by pair."""
+"""With more settings no plot is drawn, and pairs are not compared: nobody could read either."""
 FACTORS = (1.0, 1.5, 2.0, 4.0)
 
 
 def tables(
     findings: Findings, targets: Sequence[Target], published: tuple[Published, ...]
 ) -> Iterator[Table]:
-    """Yield every table that the runs have something for."""
+    """Yield every table that the runs can fill."""
     by_problem = {target.problem.name: target for target in targets}
     for index, problem in enumerate(findings.problems):
         if any(setting.finished for setting in problem.settings):
             yield _results(problem, index)
-        yield from beside_the_paper(problem, index, published)
+        yield from paper_tables(problem, index, published)
         comparisons = _comparisons(problem, index)
         if comparisons.rows:
             yield comparisons
@@ -38,18 +40,18 @@ def tables(
             yield _to_target(by_problem[problem.name], index)
         if len(problem.settings) > len(problem.headline):
             yield _all_settings(problem, index)
-    shares = _profile(targets)
-    if shares.rows:
-        yield shares
-    trouble = _trouble(findings)
-    if trouble.rows:
-        yield trouble
+    profile = _profile(targets)
+    if profile.rows:
+        yield profile
+    left_out = _left_out(findings)
+    if left_out.rows:
+        yield left_out
 
 
 def what_was_trained(problem: Problem) -> str:
-    """Return the task, and what all settings on it have in common, in a line."""
+    """Return a line about a problem: its task, what its settings have in common, its metric."""
     options = [f"{key}={value}" for key, value in problem.task.items() if key != "name"]
-    told = [f"{problem.task['name']}({', '.join(options)})"]
+    parts = [f"{problem.task['name']}({', '.join(options)})"]
     tables = [setting.table for setting in problem.settings]
     for words, values in (
         ("{}", [length_in_words(table["train"]) for table in tables]),
@@ -57,55 +59,53 @@ def what_was_trained(problem: Problem) -> str:
         ("{}", [table["schedule"]["name"] for table in tables]),
     ):
         if len(set(values)) == 1:
-            told.append(words.format(values[0]))
-    better = direction_in_words(problem.larger_is_better)
-    return f"{', '.join(told)}. Judged by {problem.metric} ({better})."
+            parts.append(words.format(values[0]))
+    return f"{', '.join(parts)}. Judged by {problem.metric} ({problem.direction})."
 
 
 def verdicts(problem: Problem) -> list[str]:
-    """Return in words which differences between optimizers on a problem are shown."""
+    """Return lines about a problem that say which differences are significant."""
     if len(problem.headline) > MOST_COMPARED:
         return [
-            f"These are more than {MOST_COMPARED} settings: they are neither drawn nor compared "
+            f"There are more than {MOST_COMPARED} settings: they are neither drawn nor compared "
             "pair by pair."
         ]
-    settings, found = _compared(problem)
-    tests = sum(comparison.corrected is not None for comparison in found)
+    settings, comparisons = _compare_settings(problem)
+    tests = sum(comparison.corrected is not None for comparison in comparisons)
     if not tests:
         return []
-    shown = [
+    significant = [
         f"{settings[c.first].name} and {settings[c.second].name}: "
         + _verdict(c, problem, settings[c.first], settings[c.second])
-        for c in found
+        for c in comparisons
         if c.corrected is not None and c.corrected < SIGNIFICANT
     ]
-    made = f"{tests} paired t-test{'' if tests == 1 else 's'} over the seeds, corrected by Holm"
-    return shown or [f"Between no two of them is a difference shown at 5 % ({made})."]
+    how = f"{plural(tests, 'paired t-test')} over the seeds, corrected by Holm"
+    return significant or [f"No difference between two of them is significant at 5 % ({how})."]
 
 
 def _spread_note(problem: Problem) -> str:
-    """Return what has to be said where a figure rests on a single seed."""
+    """Return a warning for tables in which every figure is from a single seed."""
     if problem.most_seeds != 1:
         return ""
-    return " Each figure is of one seed: there is no spread, and no test of differences."
+    return " Each figure is from one seed: it has no spread, and no difference can be tested."
 
 
 def _results(problem: Problem, index: int) -> Table:
     scale, unit = problem.units[problem.metric]
-    by_paper = not problem.protocol.is_fair
-    if by_paper:
-        how = (
-            "Trained on all training data. The best epoch was picked on the test data, as the "
-            "paper does: that flatters. The last epoch was not picked."
-        )
-        shown = [("best epoch on test", "test", ""), ("last epoch on test", "test", "last")]
-    else:
+    if problem.protocol.is_fair:
         how = "The epoch of each run was chosen on validation data"
         if len(problem.settings) > len(problem.headline):
             how += ", and so was the setting of each optimizer"
-        how += "; test data decide nothing."
+        how += "; the test data were not used for any choice."
         shown = [("test", "test", ""), ("validation", "validation", "")]
-    within = (0.0, 100.0) if unit else (-math.inf, math.inf)
+    else:
+        how = (
+            "The runs trained on all training data. The best epoch was chosen on the test data, "
+            "as in the paper, which flatters the result. The last epoch was not chosen."
+        )
+        shown = [("best epoch on test", "test", ""), ("last epoch on test", "test", "last")]
+    within = (0.0, 100.0) if unit == "%" else (-math.inf, math.inf)
     rows = []
     for setting in problem.headline:
         figures: list[Cell] = []
@@ -114,11 +114,11 @@ def _results(problem: Problem, index: int) -> Table:
             figures += [mean_cell(sample, scale), interval_cell(sample, scale, within)]
         rows.append(
             (
-                _named(setting),
+                _setting_cell(setting),
                 number_cell(setting.rate),
                 *figures,
                 mean_cell(setting.sample("train", "loss")),
-                _seeds(setting),
+                _seeds_cell(setting),
                 number_cell(setting.milliseconds, 3),
                 number_cell(setting.state_bytes, 3),
             )
@@ -126,14 +126,16 @@ def _results(problem: Problem, index: int) -> Table:
     columns = [
         title
         for name, _, _ in shown
-        for title in (f"{name} {problem.metric}{unit}", f"95 % interval, {name}")
+        for title in (f"{name} {problem.metric}{in_brackets(unit)}", f"95 % interval, {name}")
     ]
     return Table(
         f"results-{index}",
         problem.name,
         "Results",
-        f"Mean ± standard deviation over the seeds, and the 95 % interval of the mean. {how} The "
-        "training loss is that of the same epoch." + _spread_note(problem),
+        f"Mean ± standard deviation over the seeds, and the 95 % confidence interval of the mean; "
+        f"for {problem.metric}, {problem.direction}. The rows are ordered by {problem.judged_on} "
+        f"{problem.metric}, best first; settings with lost or unfinished runs come last. {how} "
+        "The training loss is that of the same epoch." + _spread_note(problem),
         (
             "optimizer",
             "lr",
@@ -153,22 +155,23 @@ def _all_settings(problem: Problem, index: int) -> Table:
         f"settings-{index}",
         problem.name,
         "Every setting",
-        "All that was tried, so that the choice can be checked." + _spread_note(problem),
+        "All settings that were tried, so that the choice on validation data can be checked; for "
+        f"{problem.metric}, {problem.direction}." + _spread_note(problem),
         (
             "setting",
-            f"validation {problem.metric}{unit}",
-            f"test {problem.metric}{unit}",
+            f"validation {problem.metric}{in_brackets(unit)}",
+            f"test {problem.metric}{in_brackets(unit)}",
             "training loss there",
             "seeds",
             "chosen",
         ),
         tuple(
             (
-                _named(setting),
+                _setting_cell(setting),
                 mean_cell(setting.sample("validation", problem.metric), scale),
                 mean_cell(setting.sample("test", problem.metric), scale),
                 mean_cell(setting.sample("train", "loss")),
-                _seeds(setting),
+                _seeds_cell(setting),
                 Cell("yes" if setting in problem.headline else ""),
             )
             for setting in problem.settings
@@ -178,14 +181,14 @@ def _all_settings(problem: Problem, index: int) -> Table:
 
 def _comparisons(problem: Problem, index: int) -> Table:
     scale, unit = problem.units[problem.metric]
-    settings, found = _compared(problem)
+    settings, comparisons = _compare_settings(problem)
     rows = []
-    for comparison in found:
+    for comparison in comparisons:
         first, second = settings[comparison.first], settings[comparison.second]
         rows.append(
             (
-                _named(first),
-                _named(second),
+                _setting_cell(first),
+                _setting_cell(second),
                 mean_cell(comparison.difference, scale),
                 interval_cell(comparison.difference, scale),
                 number_cell(comparison.p, 2),
@@ -196,14 +199,15 @@ def _comparisons(problem: Problem, index: int) -> Table:
     return Table(
         f"comparisons-{index}",
         problem.name,
-        "Are the differences real?",
-        "Paired t-tests over the shared seeds on test data, corrected by Holm for the number of "
-        "pairs. With few seeds only large differences can be shown; that none is shown does not "
-        "mean that there is none.",
+        "Which differences are significant?",
+        "Paired t-tests on test data over the seeds that both settings have, corrected by Holm "
+        "for the number of pairs. The difference is first minus second; for "
+        f"{problem.metric}, {problem.direction}. With few seeds only large differences can be "
+        "significant; a difference that is not may still be real.",
         (
             "first",
             "second",
-            f"difference in {problem.metric}{unit}",
+            f"difference in {problem.metric}{in_brackets(unit)}",
             "95 % interval",
             "p",
             "p, corrected",
@@ -213,7 +217,8 @@ def _comparisons(problem: Problem, index: int) -> Table:
     )
 
 
-def _compared(problem: Problem) -> tuple[list[Setting], list[Comparison]]:
+def _compare_settings(problem: Problem) -> tuple[list[Setting], list[Comparison]]:
+    """Return the settings with several finished runs, and the comparison of each pair."""
     settings = [setting for setting in problem.headline if len(setting.finished) > 1]
     if len(problem.headline) > MOST_COMPARED:
         settings = []
@@ -222,21 +227,22 @@ def _compared(problem: Problem) -> tuple[list[Setting], list[Comparison]]:
 
 def _verdict(comparison: Comparison, problem: Problem, first: Setting, second: Setting) -> str:
     if comparison.corrected is None:
-        return "no spread to tell by"
+        return "not tested: no spread over the seeds"
     if comparison.corrected >= SIGNIFICANT:
-        return "no difference shown"
+        return "not significant"
     better = first if (comparison.difference.mean > 0) is problem.larger_is_better else second
     return f"{better.name} is better"
 
 
 def _to_target(target: Target, index: int) -> Table:
     problem = target.problem
-    scale, _ = problem.units[problem.metric]
-    value = f"{scale * target.value:.4g}{' %' if scale == 100 else ''}"
+    scale, unit = problem.units[problem.metric]
+    value = f"{scale * target.value:.4g} {unit}".rstrip()
+    bound = "at least" if problem.larger_is_better else "at most"
     origin = (
-        "as asked for"
+        "as requested"
         if target.given
-        else "what three quarters of the optimizers reach with every seed"
+        else "which three quarters of the optimizers reach with every seed"
     )
     rows: list[tuple[Cell, ...]] = []
     for setting in problem.headline:
@@ -248,14 +254,15 @@ def _to_target(target: Target, index: int) -> Table:
         if typical is not None:
             times = [number_cell(time) for time in (typical.epoch, typical.step, typical.seconds)]
         hit_by = share_cell(reached / len(hits), f"{reached} of {len(hits)}")
-        rows.append((_named(setting), hit_by, *times))
+        rows.append((_setting_cell(setting), hit_by, *times))
     return Table(
         f"target-{index}",
         problem.name,
         f"Time to {problem.metric} {value}",
-        f"The target on {problem.judged_on} data is {origin}. Medians over the seeds; where half "
-        "of them or more miss it, the setting has missed it. A lost run misses it, one that is not "
-        "over does not count. Evaluation is off the clock.",
+        f"The target is {problem.metric} of {bound} {value} on {problem.judged_on} data "
+        f"({problem.direction}), {origin}. Times are medians over the seeds; a setting has missed "
+        "the target if half of its seeds or more have. A run that diverged or failed misses the "
+        "target; an unfinished run does not count. The time of evaluations is not counted.",
         ("optimizer", "seeds that reach it", "epochs", "steps", "seconds"),
         tuple(rows),
     )
@@ -268,8 +275,9 @@ def _profile(targets: Sequence[Target]) -> Table:
         "profile",
         OVERALL,
         "Within a factor of the fastest to the target",
-        "On what share of the instances (a problem with a seed, on which all have a run that is "
-        "over) each reached the target within so many times the steps of the fastest.",
+        "The share of instances on which each optimizer reached the target within this factor "
+        "times the steps of the fastest. An instance is a problem with a seed for which every "
+        "optimizer has a run that finished, diverged or failed, and one reached the target.",
         ("optimizer", "instances", *(f"{factor:g} ×" for factor in FACTORS)),
         tuple(
             (
@@ -282,11 +290,11 @@ def _profile(targets: Sequence[Target]) -> Table:
     )
 
 
-def _trouble(findings: Findings) -> Table:
+def _left_out(findings: Findings) -> Table:
     rows = [
         (
             Cell(problem.name),
-            _named(setting),
+            _setting_cell(setting),
             number_cell(run.seed),
             Cell(run.state.value),
             Cell(_what_happened(run)),
@@ -304,9 +312,9 @@ def _trouble(findings: Findings) -> Table:
     return Table(
         "trouble",
         OVERALL,
-        "Runs that are not in the figures",
-        "Diverged and failed runs are lost seeds. The next sgdf run mends damaged ones, and goes "
-        "on with those that are not over.",
+        LEFT_OUT,
+        "No mean above includes these runs. Diverged and failed runs are lost: their seeds have no "
+        "result. The next sgdf run repairs damaged runs, and resumes unfinished ones.",
         ("problem", "setting", "seed", "state", "what happened", "run"),
         tuple(rows),
     )
@@ -319,21 +327,22 @@ def _what_happened(run: RunRecord) -> str:
         return run.failure
     if not run.epochs:
         return NOTHING
-    return f"{run.epochs[-1]['epoch']} epochs of {length_in_words(run.table['train'])}"
+    done = run.epochs[-1]["step" if run.table["train"].get("steps") else "epoch"]
+    return f"{done:,} of {length_in_words(run.table['train'])}"
 
 
-def _named(setting: Setting) -> Cell:
+def _setting_cell(setting: Setting) -> Cell:
     return Cell(setting.name, key=setting.key, optimizer=setting.optimizer)
 
 
-def _seeds(setting: Setting) -> Cell:
-    """Return how many seeds the figures rest on, and how many were lost on the way."""
+def _seeds_cell(setting: Setting) -> Cell:
+    """Return how many seeds are finished, and the states of the others."""
     done, all_ = len(setting.finished), len(setting.runs)
-    lost = [
+    others = [
         f"{count} {state.value}"
         for state in State
         if state is not State.FINISHED
         and (count := sum(run.state is state for run in setting.runs))
     ]
-    text = str(done) if done == all_ else f"{done} of {all_} ({', '.join(lost)})"
+    text = str(done) if done == all_ else f"{done} of {all_} ({', '.join(others)})"
     return Cell(text, done, {"finished": done, "all": all_})

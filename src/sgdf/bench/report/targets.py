@@ -1,8 +1,8 @@
-"""How soon a target is reached, and how often an optimizer is nearly the first to do so.
+"""The time to a target, and how often an optimizer is nearly the fastest to reach it.
 
-A performance profile (Dolan and Moré) counts, for each factor, on what share of the instances
-an optimizer needed at most so many times the steps of the best one. An instance is a problem
-with a seed. Who misses the target is not within any factor.
+A performance profile (Dolan and Moré) is a function of a factor: the share of instances on which
+an optimizer reached the target within this factor times the steps of the fastest optimizer. An
+instance is a problem with a seed. A run that misses the target is within no factor.
 """
 
 from __future__ import annotations
@@ -23,11 +23,15 @@ class Target:
     problem: Problem
     value: float
     given: bool
-    """Whether somebody asked for it; else three quarters of the optimizers reach it each time."""
+    """Whether it was requested; otherwise it was chosen from the results."""
 
     @classmethod
     def of(cls, problem: Problem, given: float | None) -> Target | None:
-        """Return the target that is given, or what three quarters of several reach each time."""
+        """Return the given target, or else one that three quarters of the optimizers reach.
+
+        The latter is reached with every seed by three quarters of the optimizers. There is none
+        if fewer than two optimizers have results.
+        """
         if given is not None:
             return cls(problem, given, True)
         samples = [s.sample(problem.judged_on, problem.metric) for s in problem.headline]
@@ -42,7 +46,7 @@ class Target:
         return cls(problem, worst[len(worst) // 4], False)
 
     def hit(self, run: RunRecord) -> Hit | None:
-        """Return when a run reached the target first, or None if it never did, or was lost."""
+        """Return when a run first reached the target; None if it never did, diverged or failed."""
         if run.lost:
             return None
         split, metric, largest = (
@@ -57,26 +61,29 @@ class Target:
         return None
 
     def hits(self, setting: Setting) -> list[Hit | None]:
-        """Return the hits and misses of the runs that are over, or were lost."""
+        """Return the hit or miss of each run that finished, diverged or failed."""
         return [self.hit(run) for run in setting.runs if run.lost or run.chosen]
 
     def typical(self, setting: Setting) -> Hit | None:
-        """Return the medians over the seeds, a miss being later than any hit."""
-        hits = self.hits(setting)
-        found = [hit for hit in hits if hit is not None]
-        if 2 * len(found) <= len(hits):
+        """Return the medians over the seeds, or None if half of the seeds or more miss the target.
+
+        A miss counts as later than any hit.
+        """
+        outcomes = self.hits(setting)
+        hits = [hit for hit in outcomes if hit is not None]
+        if 2 * len(hits) <= len(outcomes):
             return None
-        never = [math.inf] * (len(hits) - len(found))
+        misses = [math.inf] * (len(outcomes) - len(hits))
         return Hit(
-            step=statistics.median([*(hit.step for hit in found), *never]),
-            epoch=statistics.median([*(hit.epoch for hit in found), *never]),
-            seconds=statistics.median([*(hit.seconds for hit in found), *never]),
+            step=statistics.median([*(hit.step for hit in hits), *misses]),
+            epoch=statistics.median([*(hit.epoch for hit in hits), *misses]),
+            seconds=statistics.median([*(hit.seconds for hit in hits), *misses]),
         )
 
 
 @dataclass(frozen=True)
 class Hit:
-    """When a target was reached: evaluation is off the clock."""
+    """When a target was reached; the time of evaluations is not counted."""
 
     step: float
     epoch: float
@@ -84,30 +91,31 @@ class Hit:
 
 
 def training_seconds(row: Row) -> float:
-    """Return how long a run had trained by then, without its evaluations."""
+    """Return how long a run had trained when a row was written, without its evaluations."""
     return float(row["seconds"]["step"] + row["seconds"]["data"])
 
 
 def profiles(targets: Sequence[Target]) -> dict[str, list[float]]:
-    """Return for each optimizer its ratios to the best, one for each instance, in order.
+    """Return for each optimizer its steps divided by those of the fastest, for each instance.
 
-    The optimizers are those that every problem has, and the instances those on which all of them
-    have a run that is over, and some reached the target. A problem with several settings of one
-    optimizer that nobody may choose from is left out.
+    The ratios of an optimizer are sorted. Only optimizers that were tried on every problem count,
+    and only instances on which each of them has a run that finished, diverged or failed, and one
+    of them reached the target. A problem on which an optimizer has several settings, and whose
+    protocol leaves no data to choose one, is left out.
     """
     settings = [
         {setting.optimizer: setting for setting in target.problem.headline} for target in targets
     ]
     kept = [
-        (target, own)
-        for target, own in zip(targets, settings, strict=True)
-        if len(own) == len(target.problem.headline)
+        (target, by_optimizer)
+        for target, by_optimizer in zip(targets, settings, strict=True)
+        if len(by_optimizer) == len(target.problem.headline)
     ]
-    names = sorted(set.intersection(*(set(own) for _, own in kept))) if kept else []
+    names = sorted(set.intersection(*(set(tried) for _, tried in kept))) if kept else []
     ratios: dict[str, list[float]] = {name: [] for name in names}
-    for target, own in kept:
+    for target, by_optimizer in kept:
         runs = {
-            name: {run.seed: run for run in own[name].runs if run.lost or run.chosen}
+            name: {run.seed: run for run in by_optimizer[name].runs if run.lost or run.chosen}
             for name in names
         }
         for seed in set.intersection(*(set(by_seed) for by_seed in runs.values())):
@@ -117,15 +125,16 @@ def profiles(targets: Sequence[Target]) -> dict[str, list[float]]:
             if math.isfinite(best):
                 for name, needed in steps.items():
                     ratios[name].append(needed / best)
-    return {name: sorted(found) for name, found in ratios.items() if found}
+    return {name: sorted(values) for name, values in ratios.items() if values}
 
 
 def share_within(ratios: Mapping[str, list[float]], factor: float) -> dict[str, float]:
-    """Return the share of instances on which each was within a factor of the best.
+    """Return the share of instances on which each optimizer was within a factor of the fastest.
 
     >>> share_within({"sgd": [1.0, 1.5, float("inf")]}, 2.0)
     {'sgd': 0.6666666666666666}
     """
     return {
-        name: sum(ratio <= factor for ratio in found) / len(found) for name, found in ratios.items()
+        name: sum(ratio <= factor for ratio in values) / len(values)
+        for name, values in ratios.items()
     }

@@ -1,4 +1,4 @@
-"""Make a report and put it into a folder."""
+"""Make a report on stores of runs, and write its files."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from ..store import files
 from ..store.run_folder import Store
 from .contents import build_document
 from .findings import Findings, gather
-from .results_json import results
+from .results_json import results_json
 from .targets import Target
 
-# What a report may write: a later one removes these files, which could be on other runs.
-OURS = re.compile(
+# The names of tables and plots: a later report removes such files, which may be about other runs.
+WRITTEN_BY_REPORTS = re.compile(
     r"(results|paper|comparisons|target|settings|profile|trouble|curves-steps|curves-seconds|rates)"
     r"[\d-]*\.(csv|png|pdf)"
 )
@@ -31,7 +31,7 @@ OURS = re.compile(
 
 @dataclass(frozen=True)
 class Report:
-    """What was made of the runs."""
+    """A report on the runs of stores: the runs, the targets, and the content to write."""
 
     findings: Findings
     targets: tuple[Target, ...]
@@ -47,53 +47,59 @@ class Report:
         """Return the report on all runs of these stores.
 
         Args:
-            stores: folders that runs are kept in.
-            wanted: targets by problem or task, or by ``""`` for all that have none of their own.
-            beside: results printed elsewhere; by default those of the paper.
+            stores: the folders of the stores.
+            wanted: targets by problem or task; the target under ``""`` is for all others.
+            beside: published results to compare with; by default those of the paper.
         """
         findings = gather(folder for path in stores for folder in Store(path).folders())
-        targets = tuple(_targets(findings, wanted or {}))
+        targets = tuple(_choose_targets(findings, wanted or {}))
         title = "Report on " + ", ".join(map(str, stores))
         columns = published() if beside is None else beside
         return cls(findings, targets, build_document(title, findings, targets, columns))
 
     def write(self, folder: Path) -> Path:
-        """Write it in all its forms, and return the page."""
+        """Write the report in every format, and return the path of the page."""
         with files.store_errors(folder):
             for part in ("figures", "tables"):
                 (folder / part).mkdir(parents=True, exist_ok=True)
                 for path in (folder / part).iterdir():
-                    if OURS.fullmatch(path.name):
-                        path.unlink()  # of an earlier report, on other runs
+                    if WRITTEN_BY_REPORTS.fullmatch(path.name):
+                        path.unlink()
         plots, tables = self.document.plots, self.document.tables
         for name in [*(plot.name for plot in plots), *(table.name for table in tables)]:
-            assert OURS.fullmatch(f"{name}.csv"), f"{name} would never be removed"
-        for plot in self.document.plots:
+            assert WRITTEN_BY_REPORTS.fullmatch(f"{name}.csv"), f"{name} would never be removed"
+        for plot in plots:
             with files.store_errors(folder / "figures"):
                 plot.write(folder / "figures")
-        for table in self.document.tables:
+        for table in tables:
             _write(folder / "tables" / f"{table.name}.csv", formats.comma_separated(table))
         _write(folder / "runs.csv", formats.comma_separated_rows(_run_rows(self.findings)))
-        _write(folder / "results.json", results(self.findings))
+        _write(folder / "results.json", results_json(self.findings))
         _write(folder / "report.md", _markdown(self.document))
         _write(folder / "tables.tex", _latex(self.document))
         _write(folder / "index.html", page(self.document))
         return folder / "index.html"
 
 
-def _targets(findings: Findings, wanted: Mapping[str, float]) -> Iterator[Target]:
-    """Yield the target of each problem that has one."""
+def _choose_targets(findings: Findings, wanted: Mapping[str, float]) -> Iterator[Target]:
+    """Yield the target of each problem that has one.
+
+    Raises:
+        SpecError: if a target names no problem, or is in per cent where shares are measured.
+    """
     names = dict.fromkeys(
         name for problem in findings.problems for name in (problem.task["name"], problem.name)
     )
     for name in wanted:
         if name and name not in names:
             known = ", ".join(map(repr, names))
-            raise SpecError(f"target: no task or problem {name!r}; there is {known}")
+            raise SpecError(f"target: no task or problem {name!r}; the known ones are {known}")
     for problem in findings.problems:
-        asked = (wanted.get(name) for name in (problem.name, problem.task["name"], ""))
-        value = next((value for value in asked if value is not None), None)
-        if value is not None and value > 1.0 and problem.units[problem.metric][0] == 100.0:
+        values = (wanted.get(name) for name in (problem.name, problem.task["name"], ""))
+        value = next((value for value in values if value is not None), None)
+        scale, unit = problem.units[problem.metric]
+        is_share = unit == "%" and scale != 1.0
+        if value is not None and value > 1.0 and is_share:
             raise SpecError(
                 f"target = {value:g}: {problem.metric} on {problem.name} is at most 1; "
                 f"{value / 100:g} is {value:g} %"
@@ -124,30 +130,30 @@ def _markdown(document: Document) -> str:
         ]
     parts.append(f"## Settings, runs and commands\n\n{text(document.where)}\n")
     for detail in document.details:
-        shown = "\n".join([detail.spec, *detail.commands])
-        parts.append(f"### {text(detail.title)}\n\n{_fenced(shown)}\n")
+        code = "\n".join([detail.spec, *detail.commands])
+        parts.append(f"### {text(detail.title)}\n\n{_code_block(code)}\n")
     parts.append("## Environments\n")
     for environment, runs in document.environments:
-        told = ", ".join(f"{key} {value}" for key, value in environment.items())
-        parts.append(f"- {plural(len(runs), 'run')}: {text(told)}\n")
+        line = ", ".join(f"{key} {value}" for key, value in environment.items())
+        parts.append(f"- {plural(len(runs), 'run')}: {text(line)}\n")
     return "\n".join(parts)
 
 
-def _fenced(text: str) -> str:
-    """Return text as code, in a fence that is longer than any within."""
+def _code_block(text: str) -> str:
+    """Return text as a code block, whose fence is longer than any in the text."""
     fence = "`" * max(3, 1 + max(map(len, re.findall("`+", text)), default=0))
     return f"{fence}\n{text}\n{fence}"
 
 
 def _latex(document: Document) -> str:
     head = (
-        "% Needs booktabs, longtable and graphicx; a Unicode engine for names beyond Latin ones.\n"
+        "% Needs booktabs, longtable and graphicx; names in other scripts need a Unicode engine.\n"
     )
     return "\n".join([head, *map(formats.latex, document.tables)])
 
 
 def _run_rows(findings: Findings) -> Iterator[list[Any]]:
-    """Yield a header, then a row of plain values for each run: what every table is made of."""
+    """Yield a header, then a row of plain values for each run, from which all tables are made."""
     runs = [(problem, run) for problem in findings.problems for run in problem.runs]
     metrics = sorted({name for problem in findings.problems for name in problem.metrics})
     splits = dict.fromkeys(split for problem in findings.problems for split in problem.splits)
@@ -156,7 +162,10 @@ def _run_rows(findings: Findings) -> Iterator[list[Any]]:
         (split, metric)
         for split in splits
         for metric in metrics
-        if any(run.value(split, metric) is not None for _, run in runs)
+        # A costly metric may be missing at the chosen epoch; the last epoch has every metric.
+        if any(
+            run.value(split, metric, epoch) is not None for _, run in runs for epoch in ("", "last")
+        )
     ]
     yield [
         "run", "problem", "optimizer", *options, "schedule", "protocol",
@@ -172,24 +181,25 @@ def _run_rows(findings: Findings) -> Iterator[list[Any]]:
             run.key,
             problem.name,
             settings["name"],
-            *(_plain(settings.get(key, "")) for key in options),
+            *(_csv_value(settings.get(key, "")) for key in options),
             run.table["schedule"]["name"],
             run.table["protocol"],
             *(run.table["train"].get(key, "") for key in ("epochs", "batch_size")),
             run.seed,
             run.state.value,
             run.chosen["epoch"] if run.chosen else "",
-            *(_or_nothing(run.value(*figure)) for figure in figures),
-            *(_or_nothing(run.value(*figure, "last")) for figure in figures),
+            *(_or_empty(run.value(*figure)) for figure in figures),
+            *(_or_empty(run.value(*figure, "last")) for figure in figures),
             result.get("step", ""),
             *(seconds.get(part, "") for part in ("step", "data")),
             *(result.get(key, "") for key in ("parameters", "state_bytes")),
         ]
 
 
-def _or_nothing(value: float | None) -> float | str:
+def _or_empty(value: float | None) -> float | str:
     return "" if value is None else value
 
 
-def _plain(value: Any) -> Any:
+def _csv_value(value: Any) -> Any:
+    """Return an option as a CSV file has it: numbers and texts as they are, all else as text."""
     return str(value) if isinstance(value, list | dict | bool) else value
