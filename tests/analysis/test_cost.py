@@ -1,6 +1,7 @@
 """sgdf cost: what it counts, measures and prints."""
 
 import dataclasses
+import functools
 import json
 import re
 import subprocess
@@ -15,7 +16,8 @@ from cases import needs_native
 from sgdf.analysis.cost import measure
 from sgdf.analysis.cost.measure import BASELINE, LIMIT, MEMORY_ALONE, gpt2_shapes
 from sgdf.analysis.cost.operations import _units, count_operations, operation_table
-from sgdf.analysis.cost.report import Report, draw
+from sgdf.analysis.cost.plot import draw
+from sgdf.analysis.cost.report import Report
 from sgdf.bench.tasks.imagenet import networks
 from sgdf.cli import app
 from sgdf.environment import environment
@@ -160,7 +162,8 @@ def test_measuring_leaves_the_parameters_nearly_alone():
 
 
 def test_without_native_code_the_rest_is_measured(monkeypatch):
-    monkeypatch.setattr("sgdf.optim.native.step._library", lambda: OSError("no C compiler"))
+    no_library = functools.cache(lambda: OSError("no C compiler"))
+    monkeypatch.setattr("sgdf.optim.native.step._library", no_library)
     found = measure.measure(small_problem(), rounds=2)
     names = {(c.optimizer, c.implementation) for c in found.costs}
     assert ("SGDF", "foreach") in names

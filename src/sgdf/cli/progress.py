@@ -1,4 +1,4 @@
-"""Show a grid at work: bars on a terminal, plain lines elsewhere."""
+"""Show the progress of many runs: bars on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from ..bench.jobs.events import End, Event
 from ..bench.store.records import Row, figures_on
 
 QUIET_SECONDS = 30.0
-"""Plain lines about a run that goes on come no more often than this."""
+"""Plain lines about a run in progress come no more often than this."""
 
 
 class Screen:
-    """Where the news of a grid are shown, or of a search, in which trials are counted, not runs.
+    """Where events are shown: of a grid of runs, or of a search, which counts trials, not runs.
 
     Args:
-        console: where to.
-        names: what each run is called, by key; a run may bring its name when it begins.
+        console: where lines and bars are printed.
+        names: the name of each run by key; the event that a run begins may bring its name.
         total: how many runs there are.
-        done: how many of them were over before.
+        done: how many of them had a result before.
     """
 
     def __init__(self, console: Console, names: Mapping[str, str], total: int, done: int) -> None:
@@ -46,14 +46,14 @@ class Screen:
 
 
 class Lines(Screen):
-    """Plain lines: when a run begins and ends, and now and then between."""
+    """Plain lines: when a run begins and ends, and now and then in between."""
 
     def __init__(self, *screen: Any, **more: Any) -> None:
         super().__init__(*screen, **more)
         self.spoke: dict[str, float] = {}
 
     def __call__(self, run: str, event: Event) -> None:
-        """Take news of a run."""
+        """Show an event of a run."""
         if event["event"] == "begin":
             self.names[run] = event.get("name", self.names.get(run, run))
             self.spoke.pop(run, None)
@@ -66,7 +66,7 @@ class Lines(Screen):
             self.done, self.names[run] = self.done + 1, event["name"]
             self._say(run, event["line"])
         elif event["event"] == "progress" and run not in self.spoke:
-            self._say(run, f"goes on at step {event['step']:,}" if event["step"] else "begins")
+            self._say(run, f"resumes at step {event['step']:,}" if event["step"] else "begins")
         elif event["event"] == "progress" and time.monotonic() - self.spoke[run] > QUIET_SECONDS:
             self._say(run, f"step {event['step']:,} of {event['steps']:,}{_figures(event['row'])}")
 
@@ -77,7 +77,7 @@ class Lines(Screen):
 
 
 class Bars(Screen):
-    """A bar for the grid and one for each run at work; endings stay on the screen above."""
+    """A bar for the grid and one for each run in progress; endings stay on the screen above."""
 
     def __init__(self, *screen: Any, **more: Any) -> None:
         super().__init__(*screen, **more)
@@ -105,7 +105,7 @@ class Bars(Screen):
         self.progress.stop()
 
     def __call__(self, run: str, event: Event) -> None:
-        """Take news of a run."""
+        """Show an event of a run."""
         if event["event"] == "begin":
             self.names[run] = event.get("name", self.names.get(run, run))
             name = escape(self.names[run])

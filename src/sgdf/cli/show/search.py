@@ -1,4 +1,4 @@
-"""Tables for the terminal: what a search or a range test came to."""
+"""Tables for the terminal: the results of a search or a range test."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ from ...bench.search.results import OUTCOMES, OptimizerResult, SearchResult
 from ...bench.search.search import Search
 from ...bench.search.space import Choices, Range
 from ...bench.spec.labels import setting_text
-from .catalog import catalogue
+from ...present.words import plural
+from .table import bare_table
 
 
 def space_table(search: Search) -> Table:
-    """Return what would be tried of each optimizer."""
-    table = catalogue("optimizer", "set", "tried")
+    """Return the settings that would be tried of each optimizer."""
+    table = bare_table("optimizer", "set", "tried")
     for candidate in search.candidates:
         fixed = {key: value for key, value in candidate.table.items() if key != "name"}
         tried = ", ".join(f"{option} {_tried(one)}" for option, one in candidate.space.items())
@@ -31,48 +32,48 @@ def space_table(search: Search) -> Table:
 
 
 def search_outlook(search: Search) -> str:
-    """Return in a line what is to be searched."""
+    """Return in a line how much is to be searched, and how."""
     method, optimizers = search.method, len(search.candidates)
     seeds = f"seed{'' if len(method.seeds) == 1 else 's'} {', '.join(map(str, method.seeds))}"
     return (
-        f"{optimizers} optimizer{'' if optimizers == 1 else 's'}, {method.trials} trials of up to "
+        f"{plural(optimizers, 'optimizer')}, {method.trials} trials of up to "
         f"{search.example.train.length} for each ({method.sampler}, {seeds})"
     )
 
 
-def search_report(tuned: SearchResult) -> Iterable[Any]:
-    """Yield what is to be said of a search, a table or a line at a time."""
-    shown = [o for o in OUTCOMES if any(found.count(o) for found in tuned.found)]
-    table = catalogue("optimizer", "best setting", f"validation {tuned.metric.name}")
+def search_report(result: SearchResult) -> Iterable[Any]:
+    """Yield the best setting of each optimizer and what went wrong, a table or line at a time."""
+    shown = [o for o in OUTCOMES if any(one.count(o) for one in result.optimizers)]
+    title = escape(f"validation {result.metric.name} ({result.metric.direction})")
+    table = bare_table("optimizer", "best setting", title)
     for title in (*shown, "epochs"):
         table.add_column(title, justify="right")
-    for found in sorted(tuned.found, key=lambda found: _order(found, tuned.metric.is_maximized)):
-        best = found.best
-        setting = setting_text(best.options) if best else "none came to an end"
+    for one in sorted(result.optimizers, key=lambda one: _order(one, result.metric.is_maximized)):
+        best = one.best
+        setting = setting_text(best.options) if best else "no trial has finished"
         value = f"{best.value:.4g}" if best else ""
-        counts = [str(found.count(outcome) or "") for outcome in shown]
-        epochs = sum(trial.epochs for trial in found.trials)
-        table.add_row(escape(found.candidate.name), escape(setting), value, *counts, str(epochs))
+        counts = [str(one.count(outcome) or "") for outcome in shown]
+        table.add_row(escape(one.candidate.name), escape(setting), value, *counts, str(one.epochs))
     yield table
-    for found in tuned.found:
-        if found.at_edge and tuned.complete:
-            options = ", ".join(found.at_edge)
+    for one in result.optimizers:
+        if one.at_edge and result.complete:
+            options = ", ".join(one.at_edge)
             yield escape(
-                f"{found.candidate.name}: the best {options} is at the edge of what was tried; a "
-                "better one may lie beyond. Widen [optimizer.search]."
+                f"{one.candidate.name}: the best {options} is at the edge of the search space; a "
+                "better value may lie beyond. Widen [optimizer.search]."
             )
-        if found.failed:
-            name = escape(found.candidate.name)
-            yield f"{name}: {found.failed} failed; --retry tries them again."
-    if tuned.at_work:
-        yield f"{_count(tuned.at_work)} at work elsewhere."
-    if tuned.left:
-        yield f"{_count(tuned.left)} not over: the same command goes on."
+        if one.failed:
+            name = escape(one.candidate.name)
+            yield f"{name}: {one.failed} failed; --retry tries them again."
+    if result.at_work:
+        yield f"{_count(result.at_work)} running in another process."
+    if result.left:
+        yield f"{_count(result.left)} unfinished: run the same command again to resume."
 
 
 def range_table(tests: Sequence[RangeTest]) -> Table:
-    """Return where each range test fell the fastest and where it was the lowest."""
-    table = catalogue("optimizer", "loss falls fastest at", "loss is lowest at", "steps")
+    """Return the rates at which the loss of each range test falls fastest and is lowest."""
+    table = bare_table("optimizer", "loss falls fastest at", "loss is lowest at", "steps")
     for test in tests:
         rates = ["–" if rate is None else f"{rate:g}" for rate in (test.steepest, test.lowest)]
         table.add_row(escape(test.optimizer), *rates, str(len(test.rates)))
@@ -89,7 +90,7 @@ def _tried(tried: Range | Choices) -> str:
     return f"one of {', '.join(map(str, tried.values))}"
 
 
-def _order(found: OptimizerResult, largest: bool) -> tuple[bool, float]:
-    if found.best is None or found.best.value is None:
+def _order(one: OptimizerResult, largest: bool) -> tuple[bool, float]:
+    if one.best is None or one.best.value is None:
         return (True, 0.0)
-    return (False, -found.best.value if largest else found.best.value)
+    return (False, -one.best.value if largest else one.best.value)

@@ -6,12 +6,11 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import optuna
 import pytest
-from typer.testing import CliRunner
+from commands import sgdf
 
 from locations import SUPPORT
 from sgdf.bench.catalog.optimizers import OPTIMIZERS
@@ -19,7 +18,6 @@ from sgdf.bench.search.file import read_search
 from sgdf.bench.spec.bundled import bundled_searches
 from sgdf.bench.spec.read import load, load_document
 from sgdf.bench.store.run_folder import Store
-from sgdf.cli import app
 
 SPEC = """
 seed = [0, 1]
@@ -50,10 +48,20 @@ def place(tmp_path, monkeypatch, told_at_once):
     optuna.logging.set_verbosity(before)
 
 
-def sgdf(*arguments, code=0):
-    result = CliRunner().invoke(app, [*map(str, arguments)], env={"COLUMNS": "160"})
-    assert result.exit_code == code, result.output + repr(result.exception)
-    return result.output
+def start(*arguments):
+    """Return a command that runs in a process of its own."""
+    command = [sys.executable, "-m", "sgdf", *arguments]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def read_until(words, process):
+    """Return what a process prints up to a line with these words."""
+    seen = ""
+    for line in process.stdout:
+        seen += line
+        if words in line:
+            return seen
+    raise AssertionError(f"{words!r} was never printed, but: {seen}")
 
 
 def test_from_a_search_to_a_comparison(place):
@@ -67,7 +75,8 @@ def test_from_a_search_to_a_comparison(place):
     done = sgdf("tune", "mine.toml", "--trials", 3)
     assert "0 of 6 trials are done in results/mine-tune" in done
     assert re.search(r"\[6/6\] sgd trial 2, lr=\S+: validation accuracy 0\.\d+", done)
-    assert re.search(r"^optimizer +best setting +validation accuracy +finished", done, re.M)
+    title = r"validation accuracy \(larger is better\)"
+    assert re.search(rf"^optimizer +best setting +{title} +finished", done, re.M)
     assert re.search(r"^sgd +lr=\S+ +0\.\d+ +3 ", done, re.M)
     assert "wrote results/mine-tune/mine-tuned.toml" in done
 
@@ -85,13 +94,13 @@ def test_from_a_search_to_a_comparison(place):
     assert "sgdf" in sgdf("report", "results/mine-tune")
 
 
-def test_trials_that_others_are_at_are_no_trouble(place, monkeypatch):
-    monkeypatch.setenv("SGDF_TEST_DELAY", "0.3")
+def test_trials_of_another_process_are_left_to_it(place, monkeypatch):
     command = ["tune", "mine.toml", "--trials", "1", "--optimizer", "sgd"]
-    other = subprocess.Popen([sys.executable, "-m", "sgdf", *command], stdout=subprocess.PIPE)
-    while b"begins" not in other.stdout.readline():
-        pass
-    assert "1 trial is at work elsewhere." in sgdf(*command)
+    command += ["--set", "train.epochs=1"]
+    monkeypatch.setenv("SGDF_TEST_DELAY", "1.5")
+    other = start(*command)
+    read_until("begins", other)
+    assert "1 trial is running in another process." in sgdf(*command)
     other.communicate(timeout=60)
     assert "mine-tuned.toml" in sgdf(*command)
 
@@ -139,7 +148,7 @@ def test_optimizers_by_name_in_the_file_or_not(place):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (["nosuch.toml"], "nosuch.toml: no such file"),
         (["mine.toml", "--sampler", "best"], "mine.toml: search.sampler = 'best': must be one of"),
@@ -152,31 +161,25 @@ def test_optimizers_by_name_in_the_file_or_not(place):
         (["mine.toml", "--out", "mine.toml/x"], "cannot write mine.toml/x"),
     ],
 )
-def test_what_is_wrong_is_said_in_a_line(place, arguments, told):
+def test_mistakes_are_named_in_a_line(place, arguments, message):
     output = sgdf("tune", *arguments, code=2)
-    assert told in output
+    assert message in output
     assert "Traceback" not in output
     assert not (place / "results").exists() or "--storage" in arguments
 
 
 def test_an_edge_is_pointed_out(place):
-    grid = [
-        "--sampler",
-        "grid",
-        "--trials",
-        3,
-        "--set",
-        "optimizer.search={lr = [1e-6, 1e-5, 0.1]}",
-    ]
+    grid = ["--sampler", "grid", "--trials", 3]
+    grid += ["--set", "optimizer.search={lr = [1e-6, 1e-5, 0.1]}"]
     output = sgdf("tune", "mine.toml", "--optimizer", "sgd", *grid)
     assert (
-        "sgd: the best lr is at the edge of what was tried; a better one may lie beyond. Widen "
+        "sgd: the best lr is at the edge of the search space; a better value may lie beyond. Widen "
         "[optimizer.search]."
     ) in output
     assert "lr at the edge" in Path("results/mine-tune/mine-tuned.toml").read_text()
 
 
-def test_failures_are_told_of_and_tried_again(place, monkeypatch):
+def test_failures_are_shown_and_tried_again(place, monkeypatch):
     arguments = ["tune", "mine.toml", "--trials", 2, "--optimizer", "sgd"]
     arguments += ["--set", "task.name=bench_tasks:Raising"]
     output = sgdf(*arguments, code=1)
@@ -198,20 +201,20 @@ def test_a_range_test(place):
     assert "begins" not in sgdf("tune", "mine.toml", "--range-test", "--optimizer", "sgd")
 
 
-def test_interrupting_saves_and_the_same_command_goes_on(place, monkeypatch):
+def test_interrupting_saves_and_the_same_command_resumes(place, monkeypatch):
     monkeypatch.setenv("SGDF_TEST_DELAY", "0.05")
-    command = [sys.executable, "-m", "sgdf", "tune", "mine.toml", "--trials", "3"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    seen = ""
-    while "validation accuracy" not in seen:
-        seen += process.stdout.readline()
-    time.sleep(0.1)
+    command = ["tune", "mine.toml", "--trials", "2", "--set", "optimizer.lr=0.1"]
+    process = start(*command)
+    seen = read_until("validation accuracy", process)
     os.kill(process.pid, signal.SIGINT)
     rest, _ = process.communicate(timeout=60)
     assert process.returncode == 130, seen + rest
-    assert "Stopped; the same command goes on from here." in rest
+    assert "Stopped; run the same command again to resume." in rest
+    assert "unfinished: run the same command again to resume." in rest
     monkeypatch.delenv("SGDF_TEST_DELAY")
-    assert "wrote results/mine-tune/mine-tuned.toml" in sgdf("tune", "mine.toml", "--trials", 3)
+    done = sgdf(*command)
+    assert not re.search("^0 of 4 trials are done", done, re.M)
+    assert "wrote results/mine-tune/mine-tuned.toml" in done
 
 
 @pytest.mark.parametrize("name", bundled_searches())

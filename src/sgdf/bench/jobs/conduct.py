@@ -1,0 +1,138 @@
+"""How a command carries out a job: look how far the runs are, prepare, work, look again.
+
+The state of a run with a result is asked once: its metrics are read and hashed for it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+
+from ..errors import SpecError, StoreError
+from ..spec.run import Run
+from ..store.run_folder import State, Store
+from ..training.ranks import Ranks
+from . import ray_cluster
+from .events import Display
+from .job import TO_DO, Job
+from .local import Workers
+from .plan import Plan
+from .provenance import differences, sources
+from .signals import Stop
+
+
+@dataclass(frozen=True)
+class Crew:
+    """The processes that share a job: this one alone, worker processes, or a Ray cluster.
+
+    Attributes:
+        workers: how many processes on this machine.
+        ray: the address of a Ray cluster, which takes the place of workers.
+    """
+
+    workers: int = 1
+    ray: str | None = None
+
+    def check(self, ranks: Ranks) -> None:
+        """Raise if these processes cannot be had.
+
+        Raises:
+            SpecError: names the option that does not fit.
+        """
+        if ranks.count > 1 and self.workers > 1:
+            raise SpecError("--workers: must be 1 under torchrun")
+        if self.ray and self.workers > 1:
+            raise SpecError("--ray: does not go with --workers")
+        if self.ray:
+            ray_cluster.check(self.ray)
+        if self.ray and ranks.count > 1:
+            raise SpecError("--ray: cannot be started with torchrun")
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether the runs are trained on other machines, which may have other devices."""
+        return self.ray is not None
+
+    @property
+    def threads(self) -> int:
+        """How many threads a run gets if its file does not say."""
+        return 1 if self.ray else max(1, torch.get_num_threads() // self.workers)
+
+    def work(self, job: Job, display: Display, stop: Stop) -> None:
+        """Work on a job until nothing is left to do or ``stop`` is set."""
+        if self.ray:
+            ray_cluster.RayWorkers(job, self.ray, display).work(stop)
+        elif self.workers > 1:
+            Workers(job, self.workers, display).work(stop)
+        else:
+            job.work(display, stop)
+
+
+@dataclass(frozen=True)
+class Conduct:
+    """A plan that is carried out, and the state that each of its runs had before."""
+
+    plan: Plan
+
+    @cached_property
+    def store(self) -> Store:
+        """Where the runs are kept."""
+        return Store(self.plan.store)
+
+    @cached_property
+    def states(self) -> dict[str, State]:
+        """The state of each run before the work, by key."""
+        return {run.key: self.store.folder(run.key).state() for run in self.plan.runs}
+
+    @property
+    def with_result(self) -> list[Run]:
+        """The runs that had a result before the work."""
+        return [run for run in self.plan.runs if self.states[run.key].has_result]
+
+    @property
+    def without_result(self) -> Plan:
+        """The plan of the other runs."""
+        runs = tuple(run for run in self.plan.runs if not self.states[run.key].has_result)
+        return dataclasses.replace(self.plan, runs=runs)
+
+    def to_do(self, retry: bool) -> list[Run]:
+        """Return the runs that will be trained; with ``retry``, failed ones too."""
+        wanted = (*TO_DO, State.FAILED) if retry else TO_DO
+        return [run for run in self.plan.runs if self.states[run.key] in wanted]
+
+    def prepare(self, retry: bool) -> None:
+        """Make every run's folder, and see to the data of the runs without a result.
+
+        Raises:
+            SpecError: if an option of a task cannot be.
+            StoreError: if data are not to be had.
+        """
+        self.without_result.prepare(retry)
+        for run in self.with_result:
+            with contextlib.suppress(StoreError):  # a run with a result can do without
+                self.store.folder(run.key).prepare(run.as_table())
+
+    def work(self, crew: Crew, display: Display, stop: Stop) -> None:
+        """Train the runs without a result."""
+        # Under torchrun all ranks have to take the same runs, whenever each of them looked.
+        plan = self.plan if Ranks().count > 1 else self.without_result
+        if plan.runs:
+            crew.work(plan, display, stop)
+
+    def count_states(self) -> Counter[State]:
+        """Return how many runs are in each state now."""
+        now = (self.store.folder(run.key).state() for run in self.without_result.runs)
+        return Counter([*(self.states[run.key] for run in self.with_result), *now])
+
+
+def count_other_sources(store: Store, runs: Sequence[Run]) -> int:
+    """Return how many runs were made with another source of their task or optimizer than now."""
+    return sum(
+        bool(differences(store.folder(run.key).environments(), sources(run))) for run in runs
+    )

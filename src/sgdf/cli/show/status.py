@@ -1,0 +1,144 @@
+"""Tables for the terminal: the state of runs and their results so far."""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from rich.markup import escape
+from rich.table import Table
+
+from ...bench.spec.labels import labels, order, settings_label
+from ...bench.store.records import Result, RunTable, chosen_epoch, figures_on
+from ...bench.store.run_folder import RunFolder, State
+from ...bench.tasks.metric import direction_in_words
+from ...present.words import duration
+from .table import bare_table
+
+if TYPE_CHECKING:
+    from ...bench.spec.run import Run
+
+SPLITS = ("validation", "test")
+
+
+def tables_of(runs: Iterable[Run]) -> dict[str, RunTable]:
+    """Return the tables of runs by key."""
+    return {run.key: run.as_table() for run in runs}
+
+
+def outlook(left: Mapping[str, float | str], names: Mapping[str, str], workers: int) -> str:
+    """Return in words what is left to do, given the time of each run or why it would fail."""
+    if not left:
+        return "nothing is left to do."
+    seconds = sum(time for time in left.values() if not isinstance(time, str))
+    together = f" with {workers} workers" if workers > 1 else ""
+    line = f"the others take about {duration(seconds / workers)} of training{together}."
+    reasons = [f"will fail: {names[k]}: {why}" for k, why in left.items() if isinstance(why, str)]
+    return "\n".join([line, *reasons])
+
+
+def setting_table(
+    states: Mapping[str, State],
+    tables: Mapping[str, Mapping[str, Any]],
+    results: Mapping[str, Result] | None = None,
+) -> Table:
+    """Return how many runs of each setting are in each state, and their results.
+
+    Args:
+        states: by key of the run.
+        tables: the specs of the same runs.
+        results: those of finished and diverged runs.
+    """
+    settings: dict[str, list[str]] = {}
+    for key in sorted(tables, key=lambda key: order(tables[key])):
+        settings.setdefault(", ".join(settings_label(tables[key], tables)), []).append(key)
+    shown = [state for state in State if state in states.values()]
+    metrics = {(result["metric"], result["largest"]) for result in (results or {}).values()}
+    result = bare_table("setting")
+    for title in ("runs", *(state.value for state in shown)):
+        result.add_column(title, justify="right")
+    for split in SPLITS if results else ():
+        result.add_column(_metric_title(split, metrics))
+    for setting, keys in settings.items():
+        count = Counter(states[key] for key in keys)
+        figures = [str(count[state] or "") for state in shown]
+        own = [results[key] for key in keys if key in results] if results else []
+        values = [summary(own, split, with_name=len(metrics) > 1) for split in SPLITS if results]
+        result.add_row(escape(setting), str(len(keys)), *figures, *values)
+    return result
+
+
+def _metric_title(split: str, metrics: set[tuple[str, bool]]) -> str:
+    """Return the title of a column of results; of several metrics, each cell names its own."""
+    if len(metrics) > 1:
+        return f"{split}, mean ± sd"
+    ((metric, largest),) = metrics
+    return escape(f"{split} {metric} ({direction_in_words(largest)}), mean ± sd")
+
+
+def summary(results: list[Result], split: str, with_name: bool) -> str:
+    """Return the metric of finished runs in words; one run has no spread.
+
+    Args:
+        results: of runs of one setting.
+        split: "validation" or "test".
+        with_name: whether to name the metric and its direction.
+    """
+    finished = [result for result in results if result["diverged_at_step"] is None]
+    chosen = [row for result in finished if (row := chosen_epoch(result)) is not None]
+    if not chosen or not figures_on(chosen[0], split):
+        return ""
+    metric = finished[0]["metric"]
+    values = [figures_on(row, split)[metric] for row in chosen]
+    spread = f" ± {statistics.stdev(values):.2g}" if len(values) > 1 else ""
+    text = f"{statistics.fmean(values):.4g}{spread}"
+    if with_name:
+        text = f"{metric} {text} ({direction_in_words(finished[0]['largest'])})"
+    return escape(text) + ("" if "selected" in finished[0] else ", best epoch on test")
+
+
+def store_report(folders: Iterable[RunFolder]) -> Iterable[Any]:
+    """Yield tables and lines about the runs in a store; the state of each run is asked once."""
+    tables, states, results, by_key = {}, {}, {}, {}
+    for folder in folders:
+        table = folder.table()
+        if table is None:
+            yield (
+                f"{escape(str(folder.path))}: its spec.toml is damaged; sgdf run of its experiment "
+                "repairs it"
+            )
+            continue
+        tables[folder.key], states[folder.key] = table, folder.state()
+        by_key[folder.key] = folder
+        if states[folder.key].has_result and (result := folder.result()) is not None:
+            results[folder.key] = result
+    yield setting_table(states, tables, results)
+    remarkable = [key for key in tables if states[key] in _REMARKS]
+    names = labels(tables) if remarkable else {}
+    for state, remark in _REMARKS.items():
+        for key in sorted((k for k in remarkable if states[k] is state), key=names.__getitem__):
+            yield f"{state.value}: {escape(names[key])}: {escape(remark(by_key[key]))}"
+    if State.FAILED in states.values():
+        yield "sgdf run with --retry tries the failed runs again."
+
+
+def _where(folder: RunFolder) -> str:
+    rows = folder.rows()
+    step = f"step {rows[-1]['step']:,}" if rows else "beginning"
+    return f"{step}, {folder.owner() or 'just ended'}"
+
+
+def _divergence(folder: RunFolder) -> str:
+    result = folder.result()
+    return f"at step {result['diverged_at_step'] if result else None}"
+
+
+_REMARKS: dict[State, Callable[[RunFolder], str]] = {
+    State.RUNNING: _where,
+    State.DIVERGED: _divergence,
+    State.DAMAGED: lambda folder: f"{folder.path} (the next sgdf run repairs it)",
+    State.FAILED: lambda folder: f"{folder.failure()} ({folder.path / 'failure.json'})",
+}
+"""States that deserve a line for each run, and what it says."""

@@ -1,0 +1,33 @@
+"""``sgdf status``: how far the runs in a folder are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rich.markup import escape
+
+from .console import make_console, refusing, say, show
+from .options import Place
+from .places import find_stores
+
+
+def status(place: Place = Path("results")) -> None:
+    """Show the state of the runs in a folder, their results so far, and what went wrong.
+
+    Given the folder of one run, as in results/digits/runs/KEY, it shows the whole error message of
+    a failed run.
+    """
+    from ..bench.store.run_folder import RunFolder, Store, is_run_folder
+    from .show.status import store_report
+
+    console = make_console()
+    with refusing():
+        if is_run_folder(place):
+            folder = RunFolder(place.absolute())
+            console.rule(escape(str(place)), align="left")
+            show(console, store_report([folder]))
+            say(console, folder.traceback())
+            return
+        for path in find_stores(place):
+            console.rule(escape(str(path)), align="left")
+            show(console, store_report(Store(path).folders()))

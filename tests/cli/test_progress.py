@@ -1,0 +1,68 @@
+"""The progress of runs: bars on a terminal, plain lines elsewhere."""
+
+import os
+
+from rich.console import Console
+
+from bench_tasks import run_of
+from sgdf.bench.spec.labels import labels
+from sgdf.cli.progress import Bars, Lines, display
+
+
+def test_bars_on_a_terminal_and_lines_elsewhere():
+    names = {"a": "the [first] run", "b": "b"}
+    terminal = Console(force_terminal=True, width=150, record=True, file=open(os.devnull, "w"))  # noqa: SIM115  # closed below
+    with display(terminal, names, total=2, done=0) as bars:
+        assert isinstance(bars, Bars)
+        bars("a", {"event": "begin"})
+        row = {"kind": "epoch", "train": {"loss": 2.0}, "validation": {"accuracy": 0.5}}
+        bars("a", {"event": "progress", "step": 5, "steps": 10, "row": row})
+        bars("a", {"event": "saved", "step": 5})
+        overall, bar = bars.progress.tasks
+        assert (bar.description, bar.completed, bar.total) == ("the \\[first] run", 5, 10)
+        assert bar.fields["figures"] == "validation accuracy 0.5"
+        assert overall.completed == 0.5
+        bars("a", {"event": "notice", "line": "its worker died"})
+        bars("a", {"event": "begin"})
+        bars("a", {"event": "end", "state": "finished", "line": "test accuracy 1"})
+        assert len(bars.progress.tasks) == 1
+        assert overall.completed == 1
+    text = terminal.export_text()
+    terminal.file.close()
+    assert "the [first] run: its worker died" in text
+    assert "the [first] run: test accuracy 1" in text
+    assert isinstance(display(Console(force_terminal=False), names, 1, 0), Lines)
+
+
+def test_lines_come_now_and_then(monkeypatch, capsys):
+    now = [0.0]
+    monkeypatch.setattr("sgdf.cli.progress.time.monotonic", lambda: now[0])
+    lines = Lines(Console(width=200), {"a": "run [x]"}, total=3, done=1)
+    row = {"kind": "train", "train": {"loss": 2.0}}
+    lines("a", {"event": "begin"})
+    lines("a", {"event": "progress", "step": 0, "steps": 1000, "row": {}})
+    for now[0] in (1.0, 20.0, 31.0, 40.0, 62.0):
+        lines("a", {"event": "progress", "step": 7, "steps": 1000, "row": row})
+    lines("a", {"event": "end", "state": "failed", "line": "ValueError: no"})
+    lines("a", {"event": "begin"})
+    lines("a", {"event": "progress", "step": 7, "steps": 1000, "row": {}})
+    assert capsys.readouterr().out.splitlines() == [
+        "[1/3] run [x]: begins",
+        "[1/3] run [x]: step 7 of 1,000: train loss 2",
+        "[1/3] run [x]: step 7 of 1,000: train loss 2",
+        "[1/3] run [x]: failed: ValueError: no",
+        "[1/3] run [x]: resumes at step 7",
+    ]
+
+
+def test_runs_are_called_by_what_tells_them_apart():
+    runs = [
+        run_of(optimizer={"name": "adam", "lr": lr, "betas": [[beta, 0.99]]}, seed=seed)
+        for lr, beta, seed in ((0.1, 0.9, 0), (0.2, 0.9, 1), (0.2, 0.8, 1))
+    ]
+    names = labels({run.key: run.as_table() for run in runs})
+    assert list(names.values()) == [
+        "bench_tasks:Points, adam lr=0.1 betas=[0.9, 0.99], seed 0",
+        "bench_tasks:Points, adam lr=0.2 betas=[0.9, 0.99], seed 1",
+        "bench_tasks:Points, adam lr=0.2 betas=[0.8, 0.99], seed 1",
+    ]

@@ -1,0 +1,172 @@
+"""``sgdf run`` and ``sgdf status``: what people see, and what is kept."""
+
+import errno
+import os
+import re
+
+from commands import SPEC, sgdf
+
+from bench_tasks import run_of
+from made_runs import make_run
+from sgdf.bench.jobs.estimate import estimate
+from sgdf.bench.store.run_folder import RunFolder, State, Store
+
+
+def test_a_grid_from_beginning_to_end(place):
+    shown = sgdf("run", "mine.toml", "--dry-run")
+    assert "bench_tasks:Points, sgdf" in shown
+    assert "0 of 2 runs are done in results/mine; the others take about" in shown
+    assert not (place / "results").exists()
+    done = sgdf("run", "mine.toml")
+    assert done.count("begins") == 2
+    assert re.search(r"\[2/2\] bench_tasks:Points, sgd, seed 0: test accuracy 0\.\d+", done)
+    assert "2 finished. sgdf status results/mine shows more." in done
+    again = sgdf("run", "mine.toml")
+    assert "2 runs, 2 done" in again
+    assert "begins" not in again
+    for argument in ([], ["results"], ["results/mine"], ["mine"], ["mine.toml"]):
+        status = sgdf("status", *argument)
+        assert re.search(r"Points, sgdf +1 +1 +0\.\d+ +0\.\d+ *\n", status)
+    assert "2 of 2 runs are done" in sgdf("run", "mine.toml", "--dry-run")
+
+
+def test_the_spec_of_a_run_is_an_experiment_in_its_own_store(place):
+    sgdf("run", "mine.toml", "--set", "optimizer.name=sgd")
+    (folder,) = Store("results/mine").folders()
+    assert "1 run, 1 done, in results/mine" in sgdf("run", folder.path / "spec.toml")
+    sgdf("run", folder.path / "spec.toml", "--out", "again")
+    (again,) = Store("again").folders()
+    assert again.result()["weights"] == folder.result()["weights"]
+
+
+def test_settings_from_the_command_line(place):
+    sgdf(
+        *("run", "mine.toml", "--set", "train.epochs=1", "--set", "seed=[4, 5]"),
+        *("--set", "protocol=paper", "--threads", 2, "--precision", "bfloat16", "--device", "cpu"),
+        *("--out", "elsewhere"),
+    )
+    tables = [folder.table() for folder in Store("elsewhere").folders()]
+    assert {table["seed"] for table in tables} == {4, 5}
+    assert {table["protocol"] for table in tables} == {"paper"}
+    assert {table["train"]["epochs"] for table in tables} == {1}
+    assert {table["train"]["threads"] for table in tables} == {2}
+    assert {table["train"]["precision"] for table in tables} == {"bfloat16"}
+    assert "best epoch on test" in sgdf("status", "elsewhere")
+
+
+def test_failures_are_shown_and_tried_again_on_request(place):
+    (place / "bad.toml").write_text(
+        SPEC.replace(":Points", ":Raising").replace('["sgdf", "sgd"]', '"sgd"')
+    )
+    output = sgdf("run", "bad.toml", code=1)
+    assert "failed: RuntimeError: the cat is on the keyboard" in output
+    status = sgdf("status", "bad")
+    assert "failed: bench_tasks:Raising, sgd, seed 0: RuntimeError: the cat" in status
+    assert "failure.json" in status
+    assert "sgdf run with --retry" in status
+    (folder,) = Store("results/bad").folders()
+    alone = sgdf("status", folder.path)
+    assert "Traceback" in alone
+    assert "the cat is on the keyboard" in alone
+    assert "begins" not in sgdf("run", "bad.toml", code=1)
+    assert "begins" in sgdf("run", "bad.toml", "--retry", code=1)
+
+
+def test_divergence_is_shown(place):
+    output = sgdf(
+        "run", "mine.toml", "--set", "optimizer.lr=1e30", "--set", "train.diverges_at=2.0"
+    )
+    assert "diverged at step" in output
+    assert re.search(r"diverged: bench_tasks:Points, sgd, seed 0: at step \d", sgdf("status"))
+
+
+def test_runs_made_with_another_source_are_mentioned(place, monkeypatch):
+    sgdf("run", "mine.toml")
+    assert "another version" not in sgdf("run", "mine.toml")
+    monkeypatch.setattr("sgdf.bench.jobs.provenance.source_digest", lambda target: "another")
+    assert "2 of the runs done had another version" in sgdf("run", "mine.toml")
+
+
+def test_damage_is_shown_and_repaired(place):
+    sgdf("run", "mine.toml")
+    folder, other = Store("results/mine").folders()
+    (folder.path / "metrics.jsonl").write_text("{")
+    (other.path / "spec.toml").write_text("seed = 1")
+    status = sgdf("status", "mine")
+    assert "damaged: bench_tasks:Points" in status
+    assert "its spec.toml is damaged; sgdf run of its experiment repairs it" in status
+    sgdf("run", "mine.toml")
+    assert {folder.state() for folder in Store("results/mine").folders()} == {State.FINISHED}
+
+
+def test_times_are_estimated_by_a_moment_of_training_or_by_finished_runs(place):
+    slow = {"name": "bench_tasks:Points", "delay": 0.02}
+    run, other = (run_of(slow, train={"epochs": 100}, seed=seed) for seed in (0, 1))
+    expected = 100 * 4 * 0.02
+    (seconds,) = estimate([run], Store("nothing")).values()
+    assert expected < seconds < 2 * expected
+    folder = Store("known").folder(other.key)
+    folder.prepare(other.as_table())
+    seconds = {"step": 3.0, "data": 4.0, "evaluation": 0.5}
+    folder.finish(State.FINISHED, {"diverged_at_step": None, "seconds": seconds}, [])
+    assert estimate([run], Store("known")) == {run.key: 7.5}
+    folder.finish(State.DIVERGED, {"diverged_at_step": 3, "seconds": {"step": 0.1}}, [])
+    (seconds,) = estimate([run], Store("known")).values()
+    assert seconds > expected
+
+
+def test_a_run_that_would_fail_is_named_before(place):
+    (place / "bad.toml").write_text(SPEC.replace(":Points", ":Raising"))
+    shown = sgdf("run", "bad.toml", "--dry-run", code=1)
+    assert "will fail: bench_tasks:Raising, sgdf, seed 0: RuntimeError: the cat" in shown
+
+
+def test_names_with_brackets_are_text(place):
+    assert "x[/foo]" in sgdf("run", "mine.toml", "--out", "x[/foo]")
+    assert "x[/foo]" in sgdf("status", "x[/foo]")
+
+
+def test_locks_that_do_not_work_are_named(place, monkeypatch):
+    sgdf("run", "mine.toml")
+
+    def lockf(descriptor, operation):
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr("sgdf.bench.store.lock.fcntl.lockf", lockf)
+    for command in (["run", "mine.toml"], ["status", "mine"]):
+        assert "is locking enabled on this disk?" in sgdf(*command, code=2)
+
+
+def test_settings_are_sorted_by_their_numbers(place):
+    sgdf("run", "mine.toml", "--set", "optimizer.lr=[10.0, 2.0, 0.5]", "--set", "train.epochs=1")
+    rates = re.findall(r"Points, sgdf lr=(\S+)", sgdf("status", "mine"))
+    assert rates == ["0.5", "2.0", "10.0"]
+
+
+def test_the_state_of_a_finished_run_is_asked_once(place, monkeypatch):
+    """Each time, its metrics are read and hashed."""
+    sgdf("run", "mine.toml")
+    asked = []
+    progress = RunFolder.progress
+    monkeypatch.setattr(
+        RunFolder, "progress", lambda folder: asked.append(folder.key) or progress(folder)
+    )
+    assert "2 finished." in sgdf("run", "mine.toml")
+    assert len(asked) == len(set(asked)) == 2
+
+
+def test_the_direction_of_the_metric_is_shown(place):
+    make_run(place, [0.5, 0.75])
+    status = sgdf("status", ".")
+    assert "validation accuracy (larger is better), mean ± sd" in status
+    assert "test accuracy (larger is better), mean ± sd" in status
+    make_run(place, [0.5, 0.25], metric="perplexity", largest=False, task="words")
+    status = sgdf("status", ".")
+    assert re.search(r"accuracy 0\.75 \(larger is better\)", status)
+    assert re.search(r"perplexity 0\.25 \(smaller is better\)", status)
+
+
+def test_the_folder_of_one_run_can_be_shown_from_inside(place, monkeypatch):
+    folder = make_run(place / "results/mine", [0.5])
+    monkeypatch.chdir(folder.path)
+    assert re.search(r"points, sgd +1 +1 +0\.5", sgdf("status", "."))
