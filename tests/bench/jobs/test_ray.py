@@ -1,4 +1,4 @@
-"""Grids on a Ray cluster of two simulated machines: shared, killed, stopped, and gone on with.
+"""Grids on a Ray cluster of two simulated machines: shared, killed, stopped, and resumed.
 
 Long for the many ways in which machines, tasks and commands end.
 """
@@ -19,8 +19,10 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from test_launch import (
-    HERE,
+from typer.testing import CliRunner
+
+from bench_tasks import equal
+from grids import (
     Diary,
     alive,
     command,
@@ -31,13 +33,12 @@ from test_launch import (
     states,
     wait_for,
 )
-from typer.testing import CliRunner
-
-from bench_tasks import equal
+from locations import SUPPORT
+from searches import document_of, results_of
 from sgdf.bench.errors import SpecError, StoreError
-from sgdf.bench.jobs import ray_cluster as launcher
+from sgdf.bench.jobs import ray_cluster
 from sgdf.bench.jobs.plan import Plan
-from sgdf.bench.jobs.ray_cluster import RayWorkers, check, request
+from sgdf.bench.jobs.ray_cluster import RayWorkers, check, connected, task_options
 from sgdf.bench.search.file import read_search
 from sgdf.bench.search.job import SearchJob
 from sgdf.bench.search.results import SearchResult
@@ -51,7 +52,7 @@ never = threading.Event()
 
 @pytest.fixture(scope="module")
 def place():
-    """Return a folder for Ray's files, with a name that is short enough for its sockets."""
+    """A folder for Ray's files, with a name that is short enough for its sockets."""
     folder = Path(tempfile.mkdtemp(prefix="ray", dir="/tmp"))
     (folder / "ray").mkdir()
     yield folder
@@ -60,7 +61,7 @@ def place():
 
 @pytest.fixture(scope="module")
 def cluster(place):
-    """Start two machines of a CPU each, on which a step takes 20 ms; free ports are Ray's."""
+    """A cluster of one machine with one CPU, on which a step takes 20 ms."""
     from ray.cluster_utils import Cluster
 
     with pytest.MonkeyPatch.context() as patch:
@@ -68,21 +69,45 @@ def cluster(place):
             patch.setenv(name, value)
         small = {"num_cpus": 1, "object_store_memory": 80 << 20}
         cluster = Cluster(True, head_node_args={**small, "include_dashboard": False})
-        cluster.other = lambda: cluster.add_node(**small)
+        cluster.add_second = lambda: cluster.add_node(**small)
         patch.delenv("SGDF_TEST_DELAY")
+        cluster.connection = contextlib.ExitStack()
         yield cluster
-        assert processes(place)  # so that it means something that there are none afterwards
+        cluster.connection.close()
+        assert processes(place)  # else the last assertion would show nothing
         cluster.shutdown()
     assert not processes(place)
 
 
 @pytest.fixture
-def other(cluster, monkeypatch):
-    """Return the machine that is not the first."""
+def second(cluster, monkeypatch):
+    """A second machine of the cluster."""
     monkeypatch.setenv("SGDF_TEST_DELAY", "0.02")
-    (node,) = cluster.worker_nodes or [cluster.other()]
+    (node,) = cluster.worker_nodes or [cluster.add_second()]
     monkeypatch.delenv("SGDF_TEST_DELAY")
     return node
+
+
+@pytest.fixture
+def unconnected(cluster):
+    """The address of the cluster, to which the test connects itself."""
+    cluster.connection.close()
+    return cluster.address
+
+
+@pytest.fixture
+def address(cluster, monkeypatch):
+    """The address of the cluster, to which this process is connected.
+
+    The connection is kept for the next test, and with it Ray's worker processes: new ones would
+    have to import torch again.
+    """
+    import ray
+
+    if not ray.is_initialized():
+        cluster.connection.enter_context(connected(cluster.address))
+    monkeypatch.setattr(ray_cluster, "connected", lambda address: contextlib.nullcontext())
+    return cluster.address
 
 
 def environment(place, delay=0.02):
@@ -90,26 +115,26 @@ def environment(place, delay=0.02):
     return {
         "RAY_TMPDIR": str(place),
         "RAY_USAGE_STATS_ENABLED": "0",
-        "PYTHONPATH": os.pathsep.join(filter(None, [str(HERE), os.environ.get("PYTHONPATH")])),
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(SUPPORT), os.environ.get("PYTHONPATH")])),
         "SGDF_TEST_DELAY": str(delay),
     }
 
 
 def processes(place):
-    """Return the processes of Ray's that keep their files in a folder."""
-    found = []
+    """Return the processes of Ray that keep their files in a folder."""
+    pids = []
     for path in Path("/proc").glob("[0-9]*/environ"):
         try:
             ours = f"RAY_TMPDIR={place}\0".encode() in path.read_bytes()
         except OSError:
             continue
         if ours and int(path.parent.name) != os.getpid() and alive(int(path.parent.name)):
-            found.append(int(path.parent.name))
-    return found
+            pids.append(int(path.parent.name))
+    return pids
 
 
 class Meanwhile:
-    """Never asks for an end, but does something as often as it is asked about that."""
+    """A stop that is never set, but does something whenever it is asked."""
 
     def __init__(self, act):
         self.act = act
@@ -121,13 +146,13 @@ class Meanwhile:
 
 
 def begun(store):
-    """Return by key the runs that are at work and have saved something, and their process."""
+    """Return by key the processes of the runs that are running and have saved something."""
     folders = [folder for folder in Store(store).folders() if folder.saved() and folder.owner()]
     return {folder.key: int(folder.owner().split()[-1]) for folder in folders}
 
 
-def death(cluster, node, store, killed):
-    """Let a machine die as soon as a run there has saved something; tell which."""
+def kill_machine(cluster, node, store, killed):
+    """Return a stop that kills a machine once a run there has saved; ``killed`` gets the run."""
     (raylet,) = [info.process.pid for info in node.all_processes["raylet"]]
 
     def kill():
@@ -140,12 +165,12 @@ def death(cluster, node, store, killed):
 
 
 def under_way(store):
-    """Return whether a run is at work."""
+    """Return whether a run is running and has logged something."""
     return any(folder.rows() and folder.owner() for folder in Store(store).folders())
 
 
-def started(path, store, place, *options):
-    """Start the command."""
+def start_command(path, store, place, *options):
+    """Start the command that does an experiment."""
     return subprocess.Popen(
         command(path, store, *options),
         stdout=subprocess.PIPE,
@@ -157,6 +182,7 @@ def started(path, store, place, *options):
 
 
 def parent(pid):
+    """Return the parent of a process, or None if the process has ended."""
     try:
         return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
     except OSError:
@@ -164,23 +190,25 @@ def parent(pid):
 
 
 def undisturbed(path, store):
+    """Do an experiment in this process, and return its results."""
     plan = plan_of(path, store)
     plan.work(Diary(), never)
     return essences(plan)
 
 
 def one_run(tmp_path, task="bench_tasks:Points", **changes):
+    """Write an experiment of one run."""
     task = {"name": task}
     return experiment(tmp_path, seeds=(0,), optimizer={"name": "sgd"}, task=task, **changes)
 
 
 @needs_ray
 @needs_proc
-def test_a_machine_that_dies_changes_nothing(tmp_path, cluster, other):
-    path = experiment(tmp_path, epochs=10)
+def test_a_machine_that_dies_changes_nothing(tmp_path, cluster, second, unconnected):
+    path = experiment(tmp_path, epochs=10, seeds=(0, 1, 2), optimizer={"name": "sgdf", "lr": 0.5})
     plan, diary, killed = plan_of(path, tmp_path / "store", checkpoint_every=0.2), Diary(), set()
-    RayWorkers(plan, cluster.address, diary).work(death(cluster, other, plan.store, killed))
-    assert states(plan) == {State.FINISHED: 4}
+    RayWorkers(plan, unconnected, diary).work(kill_machine(cluster, second, plan.store, killed))
+    assert states(plan) == {State.FINISHED: 3}
     assert len(killed) == 1
     attempts = {key: len(Store(plan.store).folder(key).environments()) for key in plan.keys}
     assert {key for key, count in attempts.items() if count > 1} == killed
@@ -188,52 +216,43 @@ def test_a_machine_that_dies_changes_nothing(tmp_path, cluster, other):
     assert sorted(ends) == sorted((key, "finished") for key in plan.keys)
     assert equal(undisturbed(path, tmp_path / "undisturbed"), essences(plan))
     again = Diary()
-    RayWorkers(plan, cluster.address, again).work(never)
+    RayWorkers(plan, unconnected, again).work(never)
     assert again.events == []
 
 
 @needs_ray
 @needs_proc
-def test_a_machine_that_dies_changes_no_search(tmp_path, cluster, other):
-    def search_of(store):
-        document = {
-            "name": "points",
-            "task": {"name": "bench_tasks:Points"},
-            "train": {"epochs": 10, "batch_size": 16, "threads": 1},
-            "optimizer": [{"name": "sgdf"}, {"name": "adam"}],
-            "search": {"trials": 3, "sampler": "random", "prune": False},
-        }
+def test_a_machine_that_dies_changes_no_search(tmp_path, cluster, second, address):
+    train = {"epochs": 10, "batch_size": 16, "threads": 1}
+    document = document_of(train=train, trials=2, search={"sampler": "random", "prune": False})
+
+    def job_of(store):
         url = journal_url(store / "search.journal")
-        search = read_search(document, store=store, storage=url, checkpoint_every=0.2)
-        job = SearchJob(search)
+        job = SearchJob(read_search(document, store=store, storage=url, checkpoint_every=0.2))
         job.prepare()
         return job
 
-    whole, search = search_of(tmp_path / "whole"), search_of(tmp_path / "store")
+    whole, job = job_of(tmp_path / "whole"), job_of(tmp_path / "store")
     whole.work(Diary(), never)
     killed, diary = set(), Diary()
-    RayWorkers(search, cluster.address, diary).work(death(cluster, other, search.store, killed))
+    RayWorkers(job, address, diary).work(kill_machine(cluster, second, job.store, killed))
     assert len(killed) == 1
-    tuned = SearchResult(search.search)
-    assert tuned.complete
-    assert [found.trials for found in tuned.found] == [
-        f.trials for f in SearchResult(whole.search).found
-    ]
-    assert len(diary.of("over")) == 6
+    result = SearchResult(job.search)
+    assert result.complete
+    assert results_of(result) == results_of(SearchResult(whole.search))
+    assert len(diary.of("over")) == 4
     again = Diary()
-    RayWorkers(search, cluster.address, again).work(never)
+    RayWorkers(job, address, again).work(never)
     assert again.events == []
 
 
 @needs_ray
-def test_a_run_that_kills_its_worker_has_failed_and_the_others_are_done(
-    tmp_path, cluster, monkeypatch
-):
-    monkeypatch.setattr(launcher, "MAX_DEATHS", 2)
+def test_a_run_that_kills_its_worker_fails_and_the_others_finish(tmp_path, address, monkeypatch):
+    monkeypatch.setattr(ray_cluster, "MAX_DEATHS", 2)
     tasks = [{"name": "bench_tasks:Exiting"}, {"name": "bench_tasks:Points"}]
     path = experiment(tmp_path, task=tasks, seeds=(0,), optimizer={"name": "sgd"})
     plan, diary = plan_of(path, tmp_path / "store"), Diary()
-    RayWorkers(plan, cluster.address, diary).work(never)
+    RayWorkers(plan, address, diary).work(never)
     assert states(plan) == {State.FAILED: 1, State.FINISHED: 1}
     (failed,) = [run for run, event in diary.of("end") if event["state"] == "failed"]
     folder = Store(plan.store).folder(failed)
@@ -245,37 +264,37 @@ def test_a_run_that_kills_its_worker_has_failed_and_the_others_are_done(
 
 @needs_ray
 @pytest.mark.slow
-def test_a_run_that_gets_on_is_not_given_up_however_often_its_worker_dies(
-    tmp_path, cluster, monkeypatch
+def test_a_run_that_makes_progress_is_retried_however_often_its_worker_dies(
+    tmp_path, address, monkeypatch
 ):
-    monkeypatch.setattr(launcher, "MAX_DEATHS", 2)
+    monkeypatch.setattr(ray_cluster, "MAX_DEATHS", 2)
     path = one_run(tmp_path, "bench_tasks:Fragile", epochs=1)  # 8 steps, and dies at every fourth
     plan, diary = plan_of(path, tmp_path / "store", checkpoint_every=0.0), Diary()
-    RayWorkers(plan, cluster.address, diary).work(never)
+    RayWorkers(plan, address, diary).work(never)
     assert states(plan) == {State.FINISHED: 1}
     assert len(Store(plan.store).folder(plan.keys[0]).environments()) == 3
 
 
 @needs_ray
-def test_a_task_has_the_threads_that_it_says(tmp_path, cluster, monkeypatch):
+def test_a_run_has_as_many_threads_as_its_spec_says(tmp_path, address, monkeypatch):
     train = {"epochs": 1, "batch_size": 16, "threads": 3}
     path = one_run(tmp_path, "bench_tasks:Telling", train=train)
     plan, diary, stop = plan_of(path, tmp_path / "store"), Diary(), threading.Event()
-    RayWorkers(plan, cluster.address, Diary(lambda run, event: stop.set())).work(stop)
+    RayWorkers(plan, address, Diary(lambda run, event: stop.set())).work(stop)
     assert states(plan) == {State.WAITING: 1}  # no machine has three CPUs
 
-    def fewer(job):
-        return {**request(job), "num_cpus": 1}
+    def one_cpu(job):
+        return {**task_options(job), "num_cpus": 1}
 
-    monkeypatch.setattr(launcher, "request", fewer)
-    RayWorkers(plan, cluster.address, diary).work(never)
+    monkeypatch.setattr(ray_cluster, "task_options", one_cpu)
+    RayWorkers(plan, address, diary).work(never)
     lines = [event["line"] for _, event in diary.of("notice")]
     assert lines == ["waits for a machine with 3 CPUs and 0 GPUs to join the cluster"]
     row = Store(plan.store).folder(plan.keys[0]).rows()[-1]
     assert (row["validation"]["torch"], row["validation"]["omp"]) == (3, 3)
 
 
-def test_a_task_asks_for_what_its_run_needs(tmp_path):
+def test_a_task_requests_the_cpus_and_gpus_of_its_run(tmp_path):
     plan = plan_of(experiment(tmp_path), tmp_path / "store")
     trains = [("cpu", 0), ("cpu", 2), ("cuda", 1), ("cuda:0", 1)]
     runs = [
@@ -286,9 +305,9 @@ def test_a_task_asks_for_what_its_run_needs(tmp_path):
     parts = whole.parts()
     assert [part.keys for part in parts] == [(run.key,) for run in runs]
     assert {part.checkpoint_every for part in parts} == {3.0}
-    asked = [(request(part)["num_cpus"], request(part)["num_gpus"]) for part in parts]
-    assert asked == [(1, 0), (2, 0), (1, 1), (1, 1)]
-    assert (request(whole)["num_cpus"], request(whole)["num_gpus"]) == (2, 1)
+    requested = [(task_options(part)["num_cpus"], task_options(part)["num_gpus"]) for part in parts]
+    assert requested == [(1, 0), (2, 0), (1, 1), (1, 1)]
+    assert (task_options(whole)["num_cpus"], task_options(whole)["num_gpus"]) == (2, 1)
 
 
 @needs_ray
@@ -296,10 +315,10 @@ def test_a_task_asks_for_what_its_run_needs(tmp_path):
 @pytest.mark.parametrize(
     "how", [signal.SIGTERM, pytest.param(signal.SIGKILL, marks=pytest.mark.slow)]
 )
-def test_a_command_that_is_stopped_or_killed_goes_on_later(how, tmp_path, cluster, place):
-    path, store = experiment(tmp_path, epochs=10, seeds=(0,)), tmp_path / "store"
+def test_a_command_that_is_stopped_or_killed_can_be_resumed(how, tmp_path, address, place):
+    path, store = one_run(tmp_path, epochs=10), tmp_path / "store"
     often = ("--checkpoint-every", "0.2" if how is signal.SIGKILL else "60")
-    process = started(path, store, place, "--ray", cluster.address, *often)
+    process = start_command(path, store, place, "--ray", address, *often)
     wait_for(partial(begun if how is signal.SIGKILL else under_way, store))
     process.send_signal(how)
     output, errors = process.communicate(timeout=60)
@@ -308,26 +327,26 @@ def test_a_command_that_is_stopped_or_killed_goes_on_later(how, tmp_path, cluste
         wait_for(lambda: State.RUNNING not in states(plan))
     else:
         assert process.returncode == 130, output + errors
-        assert "Stopped; the same command goes on from here." in output
+        assert "Stopped; run the same command again to resume." in output
     assert State.PAUSED in states(plan)
     assert State.RUNNING not in states(plan)
-    RayWorkers(plan, cluster.address, Diary()).work(never)
-    assert states(plan) == {State.FINISHED: 2}
+    RayWorkers(plan, address, Diary()).work(never)
+    assert states(plan) == {State.FINISHED: 1}
     assert equal(undisturbed(path, tmp_path / "undisturbed"), essences(plan))
 
 
 @needs_ray
 @needs_proc
-def test_a_cluster_of_its_own_ends_with_the_command(tmp_path):
-    path, store = experiment(tmp_path, epochs=30, seeds=(0,)), tmp_path / "store"
+def test_a_local_cluster_ends_with_its_command(tmp_path):
+    path, store = one_run(tmp_path, epochs=30), tmp_path / "store"
     folder = Path(tempfile.mkdtemp(prefix="ray", dir="/tmp"))
-    process = started(path, store, folder, "--ray", "local")
+    process = start_command(path, store, folder, "--ray", "local")
     try:
         wait_for(partial(under_way, store))
-        os.killpg(process.pid, signal.SIGINT)  # as a terminal does, to all of them
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal does, to all processes
         output, errors = process.communicate(timeout=60)
         assert process.returncode == 130, output + errors
-        assert errors.strip() == "Saving after the step at hand; once more ends it at once."
+        assert errors.strip() == "Saving after this step; press again to end at once."
         wait_for(lambda: not processes(folder), seconds=10)
         plan = plan_of(path, store)
         assert State.PAUSED in states(plan)
@@ -339,24 +358,24 @@ def test_a_cluster_of_its_own_ends_with_the_command(tmp_path):
 
 
 @needs_ray
-def test_a_run_that_somebody_else_is_at_is_left_to_them(tmp_path, cluster, monkeypatch):
-    monkeypatch.setattr(launcher, "LINGER_SECONDS", 0.5)
+def test_a_run_that_another_process_trains_is_left_to_it(tmp_path, address, monkeypatch):
+    monkeypatch.setattr(ray_cluster, "LINGER_SECONDS", 0.5)
     plan, diary = plan_of(experiment(tmp_path, seeds=(0,)), tmp_path / "store"), Diary()
     with Store(plan.store).folder(plan.keys[0]).claimed():
-        RayWorkers(plan, cluster.address, diary).work(never)
+        RayWorkers(plan, address, diary).work(never)
         assert states(plan) == {State.RUNNING: 1, State.FINISHED: 1}
     assert {run for run, _ in diary.events} == {plan.keys[1]}
 
 
 @needs_ray
-def test_a_lock_that_outlives_its_machine_is_waited_for(tmp_path, cluster):
+def test_a_task_waits_for_a_lock_that_outlives_its_machine(tmp_path, address):
     plan, diary = plan_of(one_run(tmp_path), tmp_path / "store"), Diary()
-    workers, lock = RayWorkers(plan, cluster.address, diary), contextlib.ExitStack()
+    workers, lock = RayWorkers(plan, address, diary), contextlib.ExitStack()
     lock.enter_context(Store(plan.store).folder(plan.keys[0]).claimed())
     seen = []
 
     def release():
-        if workers.held:
+        if workers.locked:
             seen.append(states(plan))
             lock.close()
 
@@ -368,53 +387,57 @@ def test_a_lock_that_outlives_its_machine_is_waited_for(tmp_path, cluster):
 
 @needs_ray
 @needs_proc
-def test_a_run_whose_machine_is_told_to_stop_goes_on(tmp_path, cluster):
+def test_a_run_whose_machine_is_stopped_is_resumed(tmp_path, address):
     path = one_run(tmp_path, epochs=10)
-    plan, diary, told = plan_of(path, tmp_path / "store"), Diary(), []
+    plan, diary, stopped = plan_of(path, tmp_path / "store"), Diary(), []
 
-    def tell():
+    def stop_once():
         folder = Store(plan.store).folder(plan.keys[0])
-        if folder.rows() and not told:
-            told.append(folder.owner())
+        if folder.rows() and not stopped:
+            stopped.append(folder.owner())
             os.kill(int(folder.owner().split()[-1]), signal.SIGTERM)
 
-    RayWorkers(plan, cluster.address, diary).work(Meanwhile(tell))
-    assert len(told) == 1
+    RayWorkers(plan, address, diary).work(Meanwhile(stop_once))
+    assert len(stopped) == 1
     assert [event["state"] for _, event in diary.of("end")] == ["paused", "finished"]
     assert equal(undisturbed(path, tmp_path / "undisturbed"), essences(plan))
 
 
 @needs_ray
-def test_a_machine_without_the_disk_says_so_and_makes_no_folder(tmp_path, cluster):
+def test_a_machine_without_the_disk_is_reported_and_makes_no_folder(tmp_path, address):
     plan = plan_of(experiment(tmp_path), tmp_path / "store")
     shutil.rmtree(plan.store)
-    with pytest.raises(StoreError, match=r"has no .*store: it must be on a disk of all"):
-        RayWorkers(plan, cluster.address, Diary()).work(never)
+    with pytest.raises(
+        StoreError, match=r"has no .*store: the store must be on a disk that all machines"
+    ):
+        RayWorkers(plan, address, Diary()).work(never)
     assert not plan.store.exists()
 
 
 @needs_ray
-def test_a_module_that_a_machine_does_not_have_is_no_failure_of_the_run(tmp_path, cluster):
-    (tmp_path / "fleeting.py").write_text((HERE / "bench_tasks.py").read_text())
+def test_a_module_that_a_machine_lacks_does_not_fail_the_run(tmp_path, address):
+    (tmp_path / "fleeting.py").write_text((SUPPORT / "bench_tasks.py").read_text())
     plan = plan_of(one_run(tmp_path, "fleeting:Points"), tmp_path / "store")
     sys.path.remove(str(tmp_path))
     with pytest.raises(StoreError, match=r"a Ray task failed: SpecError: .*fleeting"):
-        RayWorkers(plan, cluster.address, Diary()).work(never)
+        RayWorkers(plan, address, Diary()).work(never)
     assert states(plan) == {State.WAITING: 1}
 
 
 @needs_ray
 @pytest.mark.parametrize("address", ["closed port", "auto", "nonsense", "ray://here:10001"])
 def test_an_address_without_a_cluster_is_refused_at_once(
-    address, tmp_path, monkeypatch, place_of_old
+    address, tmp_path, monkeypatch, former_address
 ):
     if address == "closed port":
-        address = place_of_old
+        address = former_address
     monkeypatch.chdir(tmp_path)
     start = time.monotonic()
     result = CliRunner().invoke(app, ["run", "digits", "--ray", address])
     assert result.exit_code == 2, result.output
-    assert result.output.startswith(f"sgdf: --ray {place_of_old if address == 'auto' else address}")
+    assert result.output.startswith(
+        f"sgdf: --ray {former_address if address == 'auto' else address}"
+    )
     assert result.output.count("\n") == 1
     assert not list(tmp_path.iterdir())
     plan = plan_of(experiment(tmp_path), tmp_path / "store")
@@ -424,20 +447,22 @@ def test_an_address_without_a_cluster_is_refused_at_once(
 
 
 @pytest.fixture
-def place_of_old(tmp_path_factory, monkeypatch):
-    """Return an address where a cluster was, and let Ray remember it."""
+def former_address(tmp_path_factory, monkeypatch):
+    """The address of a cluster that has ended, which Ray remembers as the current one."""
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{bound.getsockname()[1]}"
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    monkeypatch.setattr("ray._private.services.find_gcs_addresses", set)  # of tests beside this
+    monkeypatch.setattr(
+        "ray._private.services.find_gcs_addresses", set
+    )  # of tests that run at the same time
     monkeypatch.setenv("RAY_TMPDIR", str(tmp_path_factory.mktemp("old")))
     (Path(os.environ["RAY_TMPDIR"]) / "ray").mkdir()
     (Path(os.environ["RAY_TMPDIR"]) / "ray" / "ray_current_cluster").write_text(address)
     return address
 
 
-def test_ray_must_be_there(monkeypatch):
+def test_without_ray_the_message_says_how_to_install_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(SpecError, match=r"needs ray: pip install 'sgdf\[ray\]'"):
         check("auto")
@@ -447,7 +472,7 @@ def test_ray_must_be_there(monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["run", "tune"])
-def test_one_way_to_share_the_runs_is_enough(name):
+def test_ray_and_workers_exclude_each_other(name):
     result = CliRunner().invoke(app, [name, "digits", "--ray", "auto", "--workers", "2"])
     assert result.exit_code == 2
     assert result.output == "sgdf: --ray: does not go with --workers\n"
