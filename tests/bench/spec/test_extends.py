@@ -68,6 +68,12 @@ def test_optimizers_and_tables_that_name_another_object_replace(write):
     assert document["optimizer"] == {"name": "lion"}
 
 
+def test_an_optimizer_of_the_same_name_inherits_nothing(write):
+    write("one.toml", '[task]\nname = "digits-mlp"\n[optimizer]\nname = "sgd"\nlr = 0.1\n')
+    path = write("mine.toml", 'extends = "one.toml"\n[optimizer]\nname = "sgd"\nnesterov = true\n')
+    assert load_document(path)["optimizer"] == {"name": "sgd", "nesterov": True}
+
+
 def test_files_can_extend_through_several(write):
     write("base.toml", BASE)
     write("middle.toml", 'extends = "base.toml"\n[task]\nhidden = 9\n')

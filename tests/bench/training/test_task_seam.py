@@ -36,6 +36,19 @@ def test_a_loss_alone_is_a_step():
     assert set(short.rows[0]["train"]) == {"loss", "size"}
 
 
+def test_a_number_is_logged_only_in_the_steps_that_log_it(monkeypatch):
+    def loss(self, batch):
+        self.count = getattr(self, "count", 0) + 1
+        if self.count % 2:
+            self.log("odd", float(self.count))
+        return self.model(batch).square().mean()
+
+    monkeypatch.setattr(LossOnly, "loss", loss)
+    trainer = trained(run_of(LOSS_ONLY, train={"log_every": 1, "epochs": 2}))
+    steps = [row for row in trainer.rows if row["kind"] == "train"]
+    assert [row["train"].get("odd") for row in steps] == [1.0, None, 3.0, None, 5.0, None]
+
+
 def test_a_task_with_neither_loss_nor_step_is_refused():
     with pytest.raises(SpecError, match="this has no loss"):
         find_task("declaring_tasks:NoLoss")
