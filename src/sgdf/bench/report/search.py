@@ -34,7 +34,7 @@ def write_search(result: SearchResult, folder: Path) -> list[Path]:
     record, experiment = folder / "search.json", folder / f"{result.search.name}-tuned.toml"
     written = [record]
     files.write(record, (json.dumps(result.record(), indent=1) + "\n").encode())
-    if any(found.best for found in result.found):
+    if any(one.best for one in result.found):
         with files.store_errors(folder):
             sensitivity(result).write(folder)
         written += [folder / "sensitivity.png", folder / "sensitivity.pdf"]
@@ -46,18 +46,18 @@ def write_search(result: SearchResult, folder: Path) -> list[Path]:
 
 def sensitivity(result: SearchResult) -> Plot:
     """Draw the metric against each option that was tried, a panel for each optimizer."""
-    shown = [(found, option) for found in result.found for option in found.candidate.space]
-    by_name = optimizer_styles([found.candidate.name for found in result.found])
+    shown = [(one, option) for one in result.found for option in one.candidate.space]
+    by_name = optimizer_styles([one.candidate.name for one in result.found])
     low, high = _scale(result)
     tried = f"validation {result.metric.name} of a trial"
     metric = result.metric
     scale, unit = shown_as(metric.name, metric.unit, _values(result))
     with drawing("sensitivity"):
         sheet = Sheet(len(shown), WIDTH, HEIGHT, [tried, BEST, LOST], COLUMNS)
-        for panel, (found, option) in zip(sheet.panels, shown, strict=True):
+        for panel, (optimizer, option) in zip(sheet.panels, shown, strict=True):
             panel.set_ylim(scale * low, scale * high)
-            handles = _draw(panel, found, option, by_name[found.candidate.name], scale)
-            panel.set_title(found.candidate.name)
+            handles = _draw(panel, optimizer, option, by_name[optimizer.candidate.name], scale)
+            panel.set_title(optimizer.candidate.name)
             panel.set_xlabel(option)
             if unit == "%":
                 show_per_cent(panel)
@@ -84,12 +84,12 @@ def _scale(result: SearchResult) -> tuple[float, float]:
 
 
 def _draw(
-    panel: Axes, found: OptimizerResult, option: str, style: Style, scale: float
+    panel: Axes, optimizer: OptimizerResult, option: str, style: Style, scale: float
 ) -> dict[str, Any]:
     """Draw one optimizer's trials against one option; return the entries of the legend."""
     low, high = panel.get_ylim()
-    places = _places(panel, found, option)
-    tried = [(places[t.number], t) for t in found.trials if t.number in places]
+    places = _places(panel, optimizer, option)
+    tried = [(places[t.number], t) for t in optimizer.trials if t.number in places]
     seen = sorted(
         (place, scale * t.value)
         for place, t in tried
@@ -103,9 +103,9 @@ def _draw(
         color=style.color,
         markersize=3.5,
         # Trials that differ in another option too are not joined by a line.
-        linewidth=0.8 if len(found.candidate.space) == 1 else 0.0,
+        linewidth=0.8 if len(optimizer.candidate.space) == 1 else 0.0,
     )
-    best = found.best
+    best = optimizer.best
     (star,) = panel.plot(
         [places[best.number]] if best else [],
         [scale * best.value] if best and best.value is not None else [],
@@ -116,7 +116,7 @@ def _draw(
     )
     (crosses,) = panel.plot(
         lost,
-        [0.03 if found.metric.is_maximized else 0.97] * len(lost),
+        [0.03 if optimizer.metric.is_maximized else 0.97] * len(lost),
         "x",
         color="gray",
         markersize=4,
@@ -126,12 +126,12 @@ def _draw(
     return {"tried": points, BEST: star, LOST: crosses}
 
 
-def _places(panel: Axes, found: OptimizerResult, option: str) -> dict[int, float]:
+def _places(panel: Axes, optimizer: OptimizerResult, option: str) -> dict[int, float]:
     """Return the place of each trial on the x axis, after setting up that axis."""
-    values = {t.number: t.options[option] for t in found.trials if option in t.options}
+    values = {t.number: t.options[option] for t in optimizer.trials if option in t.options}
     if all(type(value) in (int, float) for value in values.values()):
         least, most = min(values.values(), default=0), max(values.values(), default=0)
-        if getattr(found.candidate.space[option], "log", least > 0 and most >= 10 * least):
+        if getattr(optimizer.candidate.space[option], "log", least > 0 and most >= 10 * least):
             use_log_axis(panel, "x")
         return {number: float(value) for number, value in values.items()}
     names = list(dict.fromkeys(str(value) for value in values.values()))
