@@ -1,4 +1,4 @@
-"""What docs/not_helping.md says of gradients that are not finite."""
+"""What docs/guide/not_helping.md says of gradients that are not finite."""
 
 import math
 

@@ -273,7 +273,7 @@ def test_ctrl_c_ends_cleanly(workers, tmp_path):
     os.kill(process.pid, signal.SIGINT)
     output, _ = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert "Stopped; the same command goes on from here." in output
+    assert "Stopped; run the same command again to resume." in output
     assert list(store.glob("runs/*/*.pt"))
     assert not any(map(alive, children))
 
