@@ -40,9 +40,10 @@ def answer(place, *arguments):
         (("[train]", "[train"), "is not valid TOML"),
     ],
 )
-def test_a_misspelt_file_is_refused(tmp_path, change, message):
+@pytest.mark.parametrize("command", ["run", "tune"])
+def test_a_misspelt_file_is_refused(tmp_path, command, change, message):
     (tmp_path / "mine.toml").write_text(SPEC.replace(*change))
-    code, output = answer(tmp_path, "run", "mine.toml")
+    code, output = answer(tmp_path, command, "mine.toml")
     assert code == 2, output
     assert message in output
 
@@ -54,6 +55,7 @@ def test_a_misspelt_file_is_refused(tmp_path, change, message):
         (["--version"], 0, ""),
         (["run", "nothing.toml"], 2, "no such file"),
         (["tune", "nothing.toml"], 2, "no such file"),
+        (["tune", "digits", "--optimizer", "sgdff"], 2, "did you mean sgdf?"),
         (["optimizers"], 0, "SGD with classical momentum"),
         (["experiments"], 0, "12 trials each"),
         (["experiments", "digits"], 0, "[task]"),

@@ -147,15 +147,16 @@ def tune(
 def _document(experiment: str, settings: dict[str, Any], optimizers: list[str] | None) -> Table:
     """Return what the file of a search says, with the changes of the command line."""
     from ..bench.errors import naming
-    from ..bench.spec.document import apply_changes, load_document
+    from ..bench.spec.document import apply_changes, load_document, select_optimizers
+    from ..bench.spec.read import check_names
 
     with naming(experiment):
-        document = load_document(experiment)  # first of all: it names mistakes without torch
+        document = load_document(experiment)
         if optimizers:
-            from ..bench.search.file import select_optimizers
-
             document = select_optimizers(document, optimizers)
-        return apply_changes(document, settings)
+        document = apply_changes(document, settings)
+        check_names(document)  # first of all: it names mistakes without torch
+        return document
 
 
 def _show_search(search: Search, crew: Crew) -> None:

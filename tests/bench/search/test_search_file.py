@@ -6,10 +6,11 @@ import tomli_w
 from searches import RANGE, document_of, search_of
 from sgdf.bench.errors import SpecError
 from sgdf.bench.jobs.job import read_job
-from sgdf.bench.search.file import read_search, select_optimizers
+from sgdf.bench.search.file import read_search
 from sgdf.bench.search.job import SearchJob
 from sgdf.bench.search.storage import journal_url, open_storage
 from sgdf.bench.search.trials import Trials
+from sgdf.bench.spec.document import select_optimizers
 from sgdf.bench.spec.read import load, load_document
 
 

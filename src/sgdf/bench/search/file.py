@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import fields, replace
 from typing import Any
 
@@ -64,19 +64,6 @@ def read_search(
     search = Search(problem, seeds, method, candidates, **options)
     _check(search, anywhere)
     return search
-
-
-def select_optimizers(document: Table, names: Sequence[str]) -> Table:
-    """Return the document with these optimizers only.
-
-    One that the document does not have is added with nothing but its name.
-    """
-    tables = [table for table in as_list(document.get("optimizer", [])) if isinstance(table, dict)]
-    selected: list[Table] = []
-    for name in dict.fromkeys(names):
-        matching = [{**table, "name": name} for table in tables if name in _names(table)]
-        selected += matching or [{"name": name}]
-    return {**document, "optimizer": selected}
 
 
 def rates_only(document: Table) -> Table:

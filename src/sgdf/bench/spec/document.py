@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import tomllib
+from collections.abc import Sequence
 from pathlib import Path
 
 from ..catalog.lookup import importable_from
@@ -90,3 +91,18 @@ def _let_prevail(document: Table, key: str) -> None:
     for optimizer in as_list(optimizers):
         if isinstance(optimizer, dict) and isinstance(optimizer.get("train"), dict):
             optimizer["train"].pop(setting, None)
+
+
+def select_optimizers(document: Table, names: Sequence[str]) -> Table:
+    """Return the document with these optimizers only.
+
+    One that the document does not have is added with nothing but its name.
+    """
+    tables = [table for table in as_list(document.get("optimizer", [])) if isinstance(table, dict)]
+    selected: list[Table] = []
+    for name in dict.fromkeys(names):
+        matching = [
+            {**table, "name": name} for table in tables if name in as_list(table.get("name"))
+        ]
+        selected += matching or [{"name": name}]
+    return {**document, "optimizer": selected}

@@ -82,10 +82,27 @@ def read(document: Table, build: bool = True) -> Experiment:
     once = _Once()
     tables = list(grid(document))
     for table in tables:
-        _check_names(table, once)
+        _check_run_names(table, once)
     runs = [_run(table, build, once) for table in tables]
     runs.sort(key=lambda run: run.seed)  # so that a part of the grid compares all optimizers
     return Experiment(name, about, tuple({run.key: run for run in runs}.values()), probes)
+
+
+def check_names(document: Table) -> None:
+    """Raise if a key or a name of an experiment or a search is wrong, without importing torch."""
+    aside = ("name", "about", "probe", "search")
+    rest = {key: value for key, value in document.items() if key not in aside}
+    if "optimizer" in rest:
+        rest["optimizer"] = [
+            {key: value for key, value in table.items() if key != "search"}
+            if isinstance(table, dict)
+            else table
+            for table in as_list(rest["optimizer"])
+        ]
+    if grid_size(rest) <= MAX_RUNS:
+        once = _Once()
+        for table in grid(rest):
+            _check_run_names(table, once)
 
 
 def _without_search(document: Table) -> Table:
@@ -125,7 +142,7 @@ class _Once:
         return result
 
 
-def _check_names(table: Table, once: _Once) -> None:
+def _check_run_names(table: Table, once: _Once) -> None:
     """Raise if a key, a name or a value is wrong that can be judged without torch."""
     for key, value in table.items():
         if key not in KEYS:
