@@ -34,7 +34,7 @@ def write_search(result: SearchResult, folder: Path) -> list[Path]:
     record, experiment = folder / "search.json", folder / f"{result.search.name}-tuned.toml"
     written = [record]
     files.write(record, (json.dumps(result.record(), indent=1) + "\n").encode())
-    if any(one.best for one in result.found):
+    if any(one.best for one in result.optimizers):
         with files.store_errors(folder):
             sensitivity(result).write(folder)
         written += [folder / "sensitivity.png", folder / "sensitivity.pdf"]
@@ -46,8 +46,8 @@ def write_search(result: SearchResult, folder: Path) -> list[Path]:
 
 def sensitivity(result: SearchResult) -> Plot:
     """Draw the metric against each option that was tried, a panel for each optimizer."""
-    shown = [(one, option) for one in result.found for option in one.candidate.space]
-    by_name = optimizer_styles([one.candidate.name for one in result.found])
+    shown = [(one, option) for one in result.optimizers for option in one.candidate.space]
+    by_name = optimizer_styles([one.candidate.name for one in result.optimizers])
     low, high = _scale(result)
     tried = f"validation {result.metric.name} of a trial"
     metric = result.metric
@@ -68,13 +68,13 @@ def sensitivity(result: SearchResult) -> Plot:
 
 def _values(result: SearchResult) -> list[float]:
     """Return the metric of each finished trial, where it is finite."""
-    values = [t.value for f in result.found for t in f.trials if t.value is not None]
+    values = [t.value for f in result.optimizers for t in f.trials if t.value is not None]
     return [value for value in values if math.isfinite(value)]
 
 
 def _scale(result: SearchResult) -> tuple[float, float]:
     """Return the ends of the y axis, the same for all panels: the worst trials may lie beyond."""
-    best = [f.best.value for f in result.found if f.best and f.best.value is not None]
+    best = [f.best.value for f in result.optimizers if f.best and f.best.value is not None]
     worst = float(
         np.quantile(_values(result), LEFT_OUT if result.metric.is_maximized else 1.0 - LEFT_OUT)
     )

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from optuna.trial import Trial
-from scipy.stats.qmc import LatinHypercube
 
 from ..errors import SpecError
 from ..paper.settings import rate_range, search_grid
@@ -175,6 +174,8 @@ def latin_hypercube(space: Space, count: int, seed: int) -> list[dict[str, Any]]
     >>> [round(point["lr"]) for point in latin_hypercube({"lr": Range(1.0, 1e4)}, 4, seed=0)]
     [1, 483, 19, 7489]
     """
+    from scipy.stats.qmc import LatinHypercube  # which takes most of a second
+
     shares = LatinHypercube(len(space), rng=seed).random(count)
     return [
         {
