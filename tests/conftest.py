@@ -15,7 +15,7 @@ def _fixed_seed():
 
 
 @pytest.fixture
-def told_at_once(monkeypatch):
+def publishing_at_once(monkeypatch):
     """Let runs in this process report every step that they log, not one in a second."""
     monkeypatch.setattr("sgdf.bench.jobs.recorder.PUBLISH_SECONDS", 0.0)
 

@@ -38,7 +38,7 @@ search = { lr = { low = 0.01, high = 1.0 } }
 
 
 @pytest.fixture
-def place(tmp_path, monkeypatch, told_at_once):
+def place(tmp_path, monkeypatch, publishing_at_once):
     """Return a folder with a spec, where commands are given."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(SUPPORT))

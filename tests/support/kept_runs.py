@@ -16,7 +16,7 @@ def do(run, store, stop_after=None, every=1e9, probes=()):
         if stop_after is not None and event.get("step", -1) >= stop_after:
             stop.set()
 
-    with folder.claimed() as ours:
+    with folder.claim() as ours:
         assert ours
         state, line = train_run(
             run, folder, Ranks(), checkpoint_every=every, stop=stop, tell=tell, probes=probes

@@ -30,7 +30,7 @@ from sgdf.bench.spec.read import load
 from sgdf.bench.store.run_folder import RunFolder, State, Store
 from sgdf.bench.training import checkpoint
 
-pytestmark = pytest.mark.usefixtures("told_at_once")
+pytestmark = pytest.mark.usefixtures("publishing_at_once")
 
 
 def experiment(tmp_path, delay=0.0, epochs=3, seeds=(0, 1), **changes):

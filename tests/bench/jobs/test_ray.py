@@ -361,7 +361,7 @@ def test_a_local_cluster_ends_with_its_command(tmp_path):
 def test_a_run_that_another_process_trains_is_left_to_it(tmp_path, address, monkeypatch):
     monkeypatch.setattr(ray_cluster, "LINGER_SECONDS", 0.5)
     plan, diary = plan_of(experiment(tmp_path, seeds=(0,)), tmp_path / "store"), Diary()
-    with Store(plan.store).folder(plan.keys[0]).claimed():
+    with Store(plan.store).folder(plan.keys[0]).claim():
         RayWorkers(plan, address, diary).work(never)
         assert states(plan) == {State.RUNNING: 1, State.FINISHED: 1}
     assert {run for run, _ in diary.events} == {plan.keys[1]}
@@ -371,7 +371,7 @@ def test_a_run_that_another_process_trains_is_left_to_it(tmp_path, address, monk
 def test_a_task_waits_for_a_lock_that_outlives_its_machine(tmp_path, address):
     plan, diary = plan_of(one_run(tmp_path), tmp_path / "store"), Diary()
     workers, lock = RayWorkers(plan, address, diary), contextlib.ExitStack()
-    lock.enter_context(Store(plan.store).folder(plan.keys[0]).claimed())
+    lock.enter_context(Store(plan.store).folder(plan.keys[0]).claim())
     seen = []
 
     def release():

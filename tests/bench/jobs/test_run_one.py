@@ -10,7 +10,7 @@ from kept_runs import do
 from sgdf.bench.jobs.provenance import differences, sources
 from sgdf.bench.store.run_folder import State, Store
 
-pytestmark = pytest.mark.usefixtures("told_at_once")
+pytestmark = pytest.mark.usefixtures("publishing_at_once")
 
 
 RESUMED = {

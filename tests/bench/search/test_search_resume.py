@@ -32,7 +32,7 @@ from sgdf.bench.store import lock
 from sgdf.bench.store.run_folder import RunFolder, State, Store
 from sgdf.bench.training.ranks import Ranks
 
-pytestmark = pytest.mark.usefixtures("told_at_once")
+pytestmark = pytest.mark.usefixtures("publishing_at_once")
 
 
 def test_a_stopped_search_is_resumed(tmp_path, undisturbed):

@@ -12,7 +12,7 @@ import pytest
 from sgdf.bench.errors import StoreError
 from sgdf.bench.store.run_folder import State, lock
 
-pytestmark = pytest.mark.usefixtures("told_at_once")
+pytestmark = pytest.mark.usefixtures("publishing_at_once")
 
 
 HOLD = """

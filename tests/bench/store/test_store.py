@@ -19,7 +19,7 @@ from sgdf.bench.store.run_folder import RunFolder, State, Store, files
 from sgdf.bench.training import checkpoint
 from sgdf.bench.training.ranks import Ranks
 
-pytestmark = pytest.mark.usefixtures("told_at_once")
+pytestmark = pytest.mark.usefixtures("publishing_at_once")
 
 
 def flip(path, position=-50):
@@ -43,7 +43,7 @@ def test_a_damaged_checkpoint_is_not_believed(damage, which, store, run, tmp_pat
         damage(path)
     begun = []
     folder, stop = store.folder(run.key), threading.Event()
-    with folder.claimed():
+    with folder.claim():
         train_run(run, folder, Ranks(), checkpoint_every=1e9, stop=stop, tell=begun.append)
     assert begun[0]["step"] == (0 if which == "both" else 6)
     assert len(folder.notices) == (2 if which == "both" else 1)
@@ -119,7 +119,7 @@ run = run_of()
 for round in range(200):
     folder = Store(Path(sys.argv[1]) / str(round)).folder(run.key)
     folder.prepare(run.as_table())
-    with folder.claimed() as ours:  # if not, the other process is just writing it
+    with folder.claim() as ours:  # if not, the other process is just writing it
         assert not ours or folder.table() == run.as_table()
 """
 
@@ -217,7 +217,7 @@ def test_what_a_killed_process_had_begun_is_removed(store, run):
     folder.prepare(run.as_table())
     leftover = folder.path / f"{files.TEMPORARY}123"
     leftover.write_bytes(b"half")
-    with folder.claimed():
+    with folder.claim():
         assert not leftover.exists()
 
 

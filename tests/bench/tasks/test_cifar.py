@@ -149,7 +149,7 @@ def test_training_lowers_the_loss(data):
         assert rows[-1][split]["accuracy"] > 0.5
 
 
-@pytest.mark.usefixtures("told_at_once")
+@pytest.mark.usefixtures("publishing_at_once")
 @pytest.mark.parametrize(
     ("task", "protocol"),
     [

@@ -103,7 +103,7 @@ def test_finished_runs_need_no_data(place, data):
     assert "lacks data_batch_1.bin" in more
 
 
-@pytest.mark.usefixtures("told_at_once")
+@pytest.mark.usefixtures("publishing_at_once")
 @pytest.mark.parametrize(("steps", "left"), [(0, State.WAITING), (2, State.PAUSED)])
 def test_a_run_whose_data_vanish_waits_for_them(steps, left, place, data):
     plan = Plan(resolve_machine(load(spec(place)), threads=1).runs[:1], place / "store")

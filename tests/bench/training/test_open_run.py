@@ -8,7 +8,7 @@ from kept_runs import do
 from sgdf.bench.errors import StoreError
 from sgdf.bench.training.open_run import open_run
 
-pytestmark = pytest.mark.usefixtures("told_at_once")
+pytestmark = pytest.mark.usefixtures("publishing_at_once")
 
 
 @pytest.mark.parametrize("task", ["bench_tasks:Points", "digits-mlp"])

@@ -18,7 +18,7 @@ from sgdf.bench.store.run_folder import State, Store
 from sgdf.bench.training.ranks import Ranks
 from sgdf.bench.training.trainer import Trainer
 
-pytestmark = pytest.mark.usefixtures("told_at_once")
+pytestmark = pytest.mark.usefixtures("publishing_at_once")
 NORM = ProbeSpec("gradient-norm", {}, every=2)
 
 

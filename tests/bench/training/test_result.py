@@ -8,7 +8,7 @@ from sgdf.bench.spec.protocol import PROTOCOLS
 from sgdf.bench.tasks import Metric
 from sgdf.bench.training.result import epochs_that_count
 
-pytestmark = pytest.mark.usefixtures("told_at_once")
+pytestmark = pytest.mark.usefixtures("publishing_at_once")
 
 
 def test_the_best_on_test_is_called_so(store):

@@ -52,7 +52,7 @@ def run_one(
 
     try:
         wanted = first and not stop.is_set() and folder.progress() in TO_DO
-        with folder.claimed() if wanted else contextlib.nullcontext(False) as ours:
+        with folder.claim() if wanted else contextlib.nullcontext(False) as ours:
             # Another process may have finished it before the claim.
             if not ranks.broadcast(ours and folder.progress() in TO_DO):
                 return False
@@ -80,7 +80,7 @@ def run_one(
 def mark_failed(store: Path, key: str, line: str, display: Display) -> None:
     """Record the failure of a run whose process could not record it."""
     folder = Store(store).folder(key)
-    with folder.claimed() as ours:
+    with folder.claim() as ours:
         if ours:  # else another process trains it and may succeed
             folder.fail(line)
             display(key, {"event": "end", "state": State.FAILED.value, "line": line})

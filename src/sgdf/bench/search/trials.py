@@ -166,7 +166,7 @@ class Trials:
         count = before["count"] + 1 if before["saved"] == saved else 1
         trial.set_user_attr("deaths", {"count": count, "saved": saved})
         for folder in folders if count >= MAX_DEATHS else ():
-            with folder.claimed() as ours:
+            with folder.claim() as ours:
                 if ours and folder.progress() in TO_DO:
                     folder.fail(f"its process died, {count} times in a row before it could save")
 

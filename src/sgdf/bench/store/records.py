@@ -86,6 +86,11 @@ def splits_in(record: EpochFigures) -> list[str]:
     return [key for key, value in record.items() if isinstance(value, dict) and key != "seconds"]
 
 
+def is_chosen_on_test(result: Result) -> bool:
+    """Return whether the epoch that counts was chosen by looking at the test data."""
+    return "best_on_test" in result
+
+
 def chosen_epoch(result: Result) -> EpochFigures | None:
     """Return the epoch whose figures count, by the protocol of the run."""
     return result.get("selected") or result.get("best_on_test")

@@ -79,7 +79,7 @@ class RunFolder:
         with files.store_errors(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
         if self.table() is None:
-            with self.claimed() as ours:  # else the process that holds the lock writes it
+            with self.claim() as ours:  # else the process that holds the lock writes it
                 if ours:
                     files.write(self.path / "spec.toml", tomli_w.dumps(table).encode())
 
@@ -112,7 +112,7 @@ class RunFolder:
         return lock.owner(self.path / "lock")
 
     @contextlib.contextmanager
-    def claimed(self) -> Iterator[bool]:
+    def claim(self) -> Iterator[bool]:
         """Hold the run's lock within the block; yield False if another process has it."""
         with lock.hold(self.path / "lock") as ours:
             if ours:

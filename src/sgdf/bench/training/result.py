@@ -12,7 +12,15 @@ from torch import nn
 from torch.optim import Optimizer
 
 from ..spec.protocol import Protocol
-from ..store.records import EpochFigures, Result, Row, chosen_epoch, figures_on, splits_in
+from ..store.records import (
+    EpochFigures,
+    Result,
+    Row,
+    chosen_epoch,
+    figures_on,
+    is_chosen_on_test,
+    splits_in,
+)
 from ..tasks.metric import Metric
 from .trainer import Trainer
 
@@ -72,9 +80,8 @@ def line_of(result: Result) -> str:
     chosen = chosen_epoch(result)
     if chosen is None:
         return "finished without an evaluation"
-    epoch = f"epoch {chosen['epoch']}"
-    how = f"{epoch}, chosen on validation" if "selected" in result else f"{epoch}, the best on test"
-    return f"test {metric} {chosen['test'][metric]:.4g} ({how})"
+    how = "the best on test" if is_chosen_on_test(result) else "chosen on validation"
+    return f"test {metric} {chosen['test'][metric]:.4g} (epoch {chosen['epoch']}, {how})"
 
 
 def _figures(row: Row) -> EpochFigures:

@@ -11,7 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from ...bench.spec.labels import labels, order, settings_label
-from ...bench.store.records import Result, RunTable, chosen_epoch, figures_on
+from ...bench.store.records import Result, RunTable, chosen_epoch, figures_on, is_chosen_on_test
 from ...bench.store.run_folder import RunFolder, State
 from ...bench.tasks.metric import direction_in_words
 from ...present.words import duration
@@ -96,7 +96,7 @@ def summary(results: list[Result], split: str, with_name: bool) -> str:
     text = f"{statistics.fmean(values):.4g}{spread}"
     if with_name:
         text = f"{metric} {text} ({direction_in_words(finished[0]['largest'])})"
-    return escape(text) + ("" if "selected" in finished[0] else ", best epoch on test")
+    return escape(text) + (", best epoch on test" if is_chosen_on_test(finished[0]) else "")
 
 
 def store_report(folders: Iterable[RunFolder]) -> Iterable[Any]:
