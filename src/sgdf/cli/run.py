@@ -99,7 +99,7 @@ def _run(
     from ..bench.store.run_folder import store_of
 
     with refusing():
-        found = load(experiment, settings)  # first of all: it names mistakes without torch
+        loaded = load(experiment, settings)  # first of all: it names mistakes without torch
 
         from ..bench.jobs.conduct import Conduct, Crew
         from ..bench.jobs.plan import Plan
@@ -109,9 +109,9 @@ def _run(
         ranks, crew = Ranks(), Crew(workers, ray)
         crew.check(ranks)
         with naming(experiment):
-            found = resolve_machine(found, crew.threads, ranks.count, anywhere=crew.is_elsewhere)
-        place = Path(out) if out else store_of(experiment) or Path("results") / found.name
-        conduct = Conduct(Plan(found.runs, place, checkpoint_every, found.probes))
+            loaded = resolve_machine(loaded, crew.threads, ranks.count, anywhere=crew.is_elsewhere)
+        place = Path(out) if out else store_of(experiment) or Path("results") / loaded.name
+        conduct = Conduct(Plan(loaded.runs, place, checkpoint_every, loaded.probes))
         if not dry_run:
             _do_runs(conduct, crew, retry, is_first=ranks.rank == 0)
         elif ranks.rank == 0:

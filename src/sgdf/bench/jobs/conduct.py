@@ -40,7 +40,7 @@ class Crew:
     ray: str | None = None
 
     def check(self, ranks: Ranks) -> None:
-        """Raise if these processes cannot be had.
+        """Raise if the options contradict each other, or the cluster cannot be reached.
 
         Raises:
             SpecError: names the option that does not fit.
@@ -107,15 +107,17 @@ class Conduct:
         return [run for run in self.plan.runs if self.states[run.key] in wanted]
 
     def prepare(self, retry: bool) -> None:
-        """Make every run's folder, and see to the data of the runs without a result.
+        """Prepare every run's folder, and the data of the runs without a result.
 
         Raises:
-            SpecError: if an option of a task cannot be.
-            StoreError: if data are not to be had.
+            SpecError: if an option of a task is invalid.
+            StoreError: if data are missing and cannot be downloaded.
         """
         self.without_result.prepare(retry)
         for run in self.with_result:
-            with contextlib.suppress(StoreError):  # a run with a result can do without
+            with contextlib.suppress(
+                StoreError
+            ):  # the folder of a run with a result may be read-only
                 self.store.folder(run.key).prepare(run.as_table())
 
     def work(self, crew: Crew, display: Display, stop: Stop) -> None:

@@ -73,7 +73,7 @@ class Report:
                 plot.write(folder / "figures")
         for table in tables:
             _write(folder / "tables" / f"{table.name}.csv", formats.comma_separated(table))
-        _write(folder / "runs.csv", formats.comma_separated_rows(_run_rows(self.findings)))
+        _write(folder / "runs.csv", formats.comma_separated_rows(list(_run_rows(self.findings))))
         _write(folder / "results.json", results_json(self.findings))
         _write(folder / "report.md", _markdown(self.document))
         _write(folder / "tables.tex", _latex(self.document))

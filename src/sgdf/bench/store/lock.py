@@ -59,7 +59,7 @@ def hold(path: Path) -> Iterator[bool]:
 
 @contextlib.contextmanager
 def wait_for(path: Path, pause: float = 0.05) -> Iterator[None]:
-    """Hold the lock at ``path`` meanwhile; wait first for as long as somebody else holds it.
+    """Hold the lock at ``path`` within the block; wait while another process holds it.
 
     Args:
         path: the file of the lock.

@@ -96,7 +96,7 @@ class RunFolder:
         return State.RUNNING if self.owner() else self.progress()
 
     def progress(self) -> State:
-        """Return the state by the files alone, whoever may hold the lock."""
+        """Return the state by the files alone, whether or not a process holds the lock."""
         result = self.result()
         if result is not None:
             intact = result["metrics"] == digest(files.read(self.path / "metrics.jsonl"))
@@ -218,8 +218,8 @@ class RunFolder:
         files.remove(self.path / "failure.json")
 
     def _checkpoints(self) -> list[Path]:
-        found = [path for path in self.path.glob("*.pt") if CHECKPOINT.fullmatch(path.name)]
-        return sorted(found, key=lambda path: path.name)
+        paths = [path for path in self.path.glob("*.pt") if CHECKPOINT.fullmatch(path.name)]
+        return sorted(paths, key=lambda path: path.name)
 
     def _read_json(self, name: str) -> Any:
         try:

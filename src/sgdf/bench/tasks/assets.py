@@ -69,8 +69,8 @@ class Archive:
         """
         missing = ", ".join(self.missing)
         if missing:
-            told = f"{self.title}, {self.size / 1e6:.0f} MB, from {self.url} to {data_folder()}"
-            print(f"Downloading {told}", file=sys.stderr, flush=True)
+            what = f"{self.title}, {self.size / 1e6:.0f} MB, from {self.url} to {data_folder()}"
+            print(f"Downloading {what}", file=sys.stderr, flush=True)
             try:
                 self._fetch()
             except (OSError, http.client.HTTPException, StoreError) as error:
@@ -91,17 +91,17 @@ class Archive:
         """
         self.provide()
         try:
-            found = (self.place / name).read_bytes()
+            content = (self.place / name).read_bytes()
         except OSError as error:
             raise self.refused(f"{self.place / name} cannot be read: {error.strerror}") from error
-        digest = hashlib.sha256(found).hexdigest()
+        digest = hashlib.sha256(content).hexdigest()
         if official and digest != self.files[name]:
             raise self.refused(
                 f"{self.place / name} is damaged, or not the published file: its SHA-256 is "
                 f"{digest}. Remove it to have it downloaded again, or set official = false in "
                 "[task] to take it knowingly for what it is"
             )
-        return found
+        return content
 
     def refused(self, trouble: str) -> DataError:
         """Return an error that describes the problem and the remedy."""

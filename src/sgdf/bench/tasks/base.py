@@ -61,7 +61,7 @@ class Task(ABC):
             them; without ``"validation"`` only the paper's protocol is possible.
         selects: the older way to name the metric.
         largest: the older way to state its direction.
-        sequential: whether each batch goes on where the one before it ended. Such batches
+        sequential: whether each batch continues where the one before it ended. Such batches
             can be neither accumulated nor dealt out to several processes.
         digest: of the data, where they come from files that could be others.
         device: where the model is, and where batches have to be.

@@ -45,7 +45,7 @@ class Cifar:
             official: insist on the published files, not just on files of the same format.
 
         Raises:
-            DataError: if they cannot be had, or are not what they should be.
+            DataError: if files are missing, damaged or not CIFAR's.
         """
         parts = [self._file(name, official) for name in self.train]
         images, classes = (torch.cat(tensors) for tensors in zip(*parts, strict=True))
