@@ -1,7 +1,4 @@
-"""Grids over processes: shared, stopped, killed, and gone on with.
-
-Long for the many ways in which processes end.
-"""
+"""Grids over processes: shared, stopped, killed and resumed."""
 
 import contextlib
 import os
@@ -16,14 +13,23 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-import tomli_w
 import torch
 
 from bench_tasks import equal, essence, trained
+from grids import (
+    Diary,
+    alive,
+    command,
+    essences,
+    experiment,
+    needs_proc,
+    plan_of,
+    states,
+    wait_for,
+)
 from locations import SUPPORT
 from sgdf.bench.jobs.job import read_job
 from sgdf.bench.jobs.local import Worker, Workers
-from sgdf.bench.jobs.plan import Plan
 from sgdf.bench.jobs.signals import stop_on_signals
 from sgdf.bench.spec.machine import resolve_machine
 from sgdf.bench.spec.read import load
@@ -33,60 +39,9 @@ from sgdf.bench.training import checkpoint
 pytestmark = pytest.mark.usefixtures("publishing_at_once")
 
 
-def experiment(tmp_path, delay=0.0, epochs=3, seeds=(0, 1), **changes):
-    """Write a grid of four runs (or more) beside which the tests' tasks can be imported."""
-    document = {
-        "seed": list(seeds),
-        "task": {"name": "bench_tasks:Points", "delay": delay},
-        "optimizer": [{"name": "sgdf", "lr": 0.5}, {"name": "adam", "lr": 0.01}],
-        "train": {"epochs": epochs, "batch_size": 16, "threads": 1, "log_every": 5},
-        **changes,
-    }
-    path = tmp_path / "grid.toml"
-    path.write_text(tomli_w.dumps(document))
-    return path
-
-
-def plan_of(path, store, **options):
-    found = resolve_machine(load(path), threads=1)
-    plan = Plan(found.runs, store, **options)
-    plan.prepare()
-    return plan
-
-
-class Diary:
-    """A display that remembers."""
-
-    def __init__(self, react=lambda run, event: None):
-        self.events, self.react = [], react
-
-    def __call__(self, run, event):
-        """Take news."""
-        self.events.append((run, event))
-        self.react(run, event)
-
-    def of(self, kind):
-        """Return the news of a kind."""
-        return [(run, event) for run, event in self.events if event["event"] == kind]
-
-
-def states(plan):
-    store = Store(plan.store)
-    return Counter(store.folder(run.key).state() for run in plan.runs)
-
-
-def essences(plan):
-    store = Store(plan.store)
-    return {run.key: essence(store.folder(run.key)) for run in plan.runs}
-
-
 @pytest.fixture
 def workers_find_the_tasks(monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(SUPPORT))
-
-
-def command(path, store, *options):
-    return [sys.executable, "-m", "sgdf", "run", str(path), "--out", str(store), *options]
 
 
 def test_a_plan_survives_being_written_down(tmp_path):
@@ -278,13 +233,6 @@ def test_ctrl_c_ends_cleanly(workers, tmp_path):
     assert not any(map(alive, children))
 
 
-def wait_for(condition, seconds=60):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it took too long"
-        time.sleep(0.02)
-
-
 def descendants(pid):
     try:
         return [
@@ -292,16 +240,6 @@ def descendants(pid):
         ]
     except OSError:
         return []
-
-
-def alive(pid):
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
-
-
-needs_proc = pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs Linux's /proc")
 
 
 @needs_proc

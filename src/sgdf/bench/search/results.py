@@ -10,6 +10,7 @@ import tomli_w
 from optuna.trial import FrozenTrial, TrialState
 
 from ...environment import environment
+from ...present.json_numbers import replace_nonfinite
 from ..jobs.provenance import commit
 from ..spec.run import Run
 from ..store.records import Table
@@ -147,11 +148,6 @@ class SearchResult:
             )
 
     @property
-    def found(self) -> list[OptimizerResult]:
-        """The same as ``optimizers``."""
-        return self.optimizers
-
-    @property
     def runs(self) -> list[Run]:
         """The runs of all trials that have ended."""
         return [
@@ -255,5 +251,5 @@ def _toml(table: Table, within: str = "") -> list[str]:
 
 def _finite(trial: Table) -> Table:
     """Return a trial for JSON, which has neither NaN nor infinity: they become null."""
-    numbers = {key: trial[key] for key in ("value", "loss") if trial[key] is not None}
-    return {**trial, **{key: None for key, number in numbers.items() if not math.isfinite(number)}}
+    numbers = {key: trial[key] for key in ("value", "loss")}
+    return {**trial, **replace_nonfinite(numbers, lambda number: None)}
