@@ -66,6 +66,38 @@ def test_supervised_tasks_answer_for_a_batch_and_for_outputs():
     assert torch.equal(task.loss((inputs, targets)), task.loss(task.model(inputs), targets))
 
 
+def test_supervised_tasks_may_still_set_their_loss(monkeypatch):
+    """As a function of outputs and targets, after the constructor of the class."""
+
+    def initialise(self):
+        original(self)
+        self.loss = lambda outputs, targets: (
+            2.0 * torch.nn.functional.cross_entropy(outputs, targets)
+        )
+
+    original = Points.__init__
+    once = trained(run_of(train={"epochs": 1}))
+    monkeypatch.setattr(Points, "__init__", initialise)
+    twice = trained(run_of(train={"epochs": 1}, optimizer={"name": "sgd", "lr": 0.05}))
+    first = [trainer.rows[-1]["train"]["loss"] for trainer in (once, twice)]
+    assert first[1] == pytest.approx(2.0 * first[0], rel=1e-4)
+
+
+def test_names_that_a_task_of_before_uses_otherwise_harm_nothing(monkeypatch):
+    def initialise(self):
+        original(self)
+        self.metric, self.splits = "mine", {"train": 1, "validation": 2, "test": 3}
+
+    original = LossOnly.__init__
+    monkeypatch.setattr(LossOnly, "__init__", initialise)
+    monkeypatch.setattr(LossOnly, "metric", None)
+    monkeypatch.setattr(LossOnly, "selects", "distance", raising=False)
+    monkeypatch.setattr(LossOnly, "check", lambda self, batch: batch)
+    trainer = trained(run_of({"name": LOSS_ONLY}))
+    assert trainer.metric == Metric("distance")
+    assert trainer.splits == ("validation", "test")
+
+
 # Splits
 
 

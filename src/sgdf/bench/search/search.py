@@ -132,7 +132,7 @@ class Search:
         """The metric that trials are judged by, on validation data."""
         run = self.example
         task = find_task(run.task.name)
-        if task.metric is not None:  # declared by the class: no data are loaded
+        if isinstance(task.metric, Metric):  # declared by the class: no data are loaded
             return metric_of(task)
         with isolated(run.seed, run.train.threads):
             return metric_of(task(**run.task.options))

@@ -187,6 +187,14 @@ def metric_of(task: Task | type[Task]) -> Metric:
     Raises:
         SpecError: if its direction is neither stated nor known from the name.
     """
-    metric = task.metric or Metric(task.selects, task.largest)
+    # A task of before may use the name for something else.
+    declared = task.metric if isinstance(task.metric, Metric) else None
+    metric = declared or Metric(task.selects, task.largest)
     _ = metric.is_maximized
     return metric
+
+
+def splits_of(task: Task) -> tuple[str, ...]:
+    """Return the splits that a task can evaluate."""
+    # A task of before may use the name for something else, such as its data by split.
+    return task.splits if isinstance(task.splits, tuple) else type(task).splits

@@ -65,6 +65,10 @@ class Supervised(Task):
         if self.classes:  # unless the class declares its metric, which comes first
             self.selects, self.largest = "accuracy", True
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Let subclasses of before set ``self.loss`` to a function of outputs and targets."""
+        super().__setattr__("criterion" if name == "loss" else name, value)
+
     def to(self, device: torch.device) -> None:
         """Move model and data to the device."""
         super().to(device)

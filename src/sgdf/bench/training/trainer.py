@@ -23,7 +23,7 @@ from ..spec.protocol import PROTOCOLS
 from ..spec.run import ProbeSpec, Run
 from ..store.records import Figures, Row, Seconds
 from ..tasks import Task, find_task
-from ..tasks.base import metric_of
+from ..tasks.base import metric_of, splits_of
 from .meter import Meter, as_numbers
 from .probe import Moment, Probes
 from .randomness import capture, derived_seed, restore, seed_all, seeded
@@ -55,8 +55,8 @@ class Trainer:
         self.task: Task = find_task(run.task.name)(**run.task.options)
         self.metric = metric_of(self.task)
         self.protocol = PROTOCOLS[run.protocol]
-        self.splits = self.protocol.splits(tuple(self.task.splits))
-        if self.protocol.trains_on_validation and "validation" in self.task.splits:
+        self.splits = self.protocol.splits(splits_of(self.task))
+        if self.protocol.trains_on_validation and "validation" in splits_of(self.task):
             self.task.train_on_validation()
         if not isinstance(getattr(self.task, "model", None), nn.Module):
             raise TypeError("the task has no attribute model that is a torch.nn.Module")
