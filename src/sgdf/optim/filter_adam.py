@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Unpack
+from typing import ClassVar
 
 from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
-from .filter_optimizer import STATE, FilterOptimizer, FilterOptions
+from .filter_optimizer import STATE, FilterOptimizer
 
 
 class FilterAdam(FilterOptimizer):
@@ -30,9 +30,10 @@ class FilterAdam(FilterOptimizer):
         gamma: power of the gain.
         weight_decay: strength of the decay, coupled as in ``torch.optim.Adam``.
         decoupled_weight_decay: decay the parameters directly, as AdamW does.
-        options: ``correction``, ``gamma_decay``, ``maximize``, ``foreach``, ``fused``,
-            ``capturable``, ``differentiable``, ``state_format`` and ``stochastic_rounding``, as
-            in :class:`sgdf.SGDF`.
+
+    ``correction``, ``gamma_decay``, ``maximize``, ``foreach``, ``fused``, ``capturable``,
+    ``differentiable``, ``state_format`` and ``stochastic_rounding`` are as in
+    :class:`sgdf.SGDF`.
 
     Example:
         >>> import torch, sgdf
@@ -56,15 +57,31 @@ class FilterAdam(FilterOptimizer):
         weight_decay: float = 0.0,
         *,
         decoupled_weight_decay: bool = False,
-        **options: Unpack[FilterOptions],
+        correction: str = "paper",
+        gamma_decay: float = 0.0,
+        maximize: bool = False,
+        foreach: bool | None = None,
+        fused: bool | None = None,
+        capturable: bool = False,
+        differentiable: bool = False,
+        state_format: str = "full",
+        stochastic_rounding: bool = False,
     ) -> None:
         super().__init__(
             params,
-            lr,
-            betas,
-            eps,
-            gamma,
-            weight_decay,
+            lr=lr,
+            betas=betas,
+            eps=eps,
+            gamma=gamma,
+            weight_decay=weight_decay,
             decoupled_weight_decay=decoupled_weight_decay,
-            **options,
+            correction=correction,
+            gamma_decay=gamma_decay,
+            maximize=maximize,
+            foreach=foreach,
+            fused=fused,
+            capturable=capturable,
+            differentiable=differentiable,
+            state_format=state_format,
+            stochastic_rounding=stochastic_rounding,
         )

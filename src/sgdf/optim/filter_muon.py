@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Unpack
+from typing import ClassVar
 
 from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
 from ..directions import NS_COEFFICIENTS, SHAPE_SCALES
 from .base import Group
-from .filter_optimizer import STATE, FilterOptimizer, FilterOptions
+from .filter_optimizer import STATE, FilterOptimizer
 
 
 class FilterMuon(FilterOptimizer):
@@ -44,9 +44,11 @@ class FilterMuon(FilterOptimizer):
         adjust_lr_fn: how the shape scales an orthogonal step, as in ``torch.optim.Muon``: None
             or ``"original"``, or ``"match_rms_adamw"`` to keep AdamW's learning rate.
         decoupled_weight_decay: must be True.
-        options: ``correction``, ``gamma_decay``, ``maximize``, ``foreach``, ``fused``,
-            ``capturable``, ``differentiable``, ``state_format`` and ``stochastic_rounding``, as
-            in :class:`sgdf.SGDF`. ``fused`` applies to all directions but the orthogonal one.
+        fused: as in :class:`sgdf.SGDF`, for all directions but the orthogonal one.
+
+    ``correction``, ``gamma_decay``, ``maximize``, ``foreach``, ``capturable``,
+    ``differentiable``, ``state_format`` and ``stochastic_rounding`` are as in
+    :class:`sgdf.SGDF`.
 
     Example:
         >>> import torch, sgdf
@@ -73,24 +75,37 @@ class FilterMuon(FilterOptimizer):
         ns_coefficients: tuple[float, float, float] = NS_COEFFICIENTS,
         adjust_lr_fn: str | None = None,
         decoupled_weight_decay: bool = True,
-        **options: Unpack[FilterOptions],
+        correction: str = "paper",
+        gamma_decay: float = 0.0,
+        maximize: bool = False,
+        foreach: bool | None = None,
+        fused: bool | None = None,
+        capturable: bool = False,
+        differentiable: bool = False,
+        state_format: str = "full",
+        stochastic_rounding: bool = False,
     ) -> None:
-        own = {
-            "ns_steps": ns_steps,
-            "ns_coefficients": ns_coefficients,
-            "adjust_lr_fn": adjust_lr_fn,
-            "direction": None,
-        }
         super().__init__(
             params,
-            lr,
-            betas,
-            eps,
-            gamma,
-            weight_decay,
-            own,
+            lr=lr,
+            betas=betas,
+            eps=eps,
+            gamma=gamma,
+            weight_decay=weight_decay,
             decoupled_weight_decay=decoupled_weight_decay,
-            **options,
+            correction=correction,
+            gamma_decay=gamma_decay,
+            maximize=maximize,
+            foreach=foreach,
+            fused=fused,
+            capturable=capturable,
+            differentiable=differentiable,
+            state_format=state_format,
+            stochastic_rounding=stochastic_rounding,
+            ns_steps=ns_steps,
+            ns_coefficients=ns_coefficients,
+            adjust_lr_fn=adjust_lr_fn,
+            direction=None,
         )
 
     def _check_options(self, group: Group) -> None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, TypedDict
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -18,20 +17,6 @@ from .native.step import TensorTable, common_options, take_step
 
 STATE = ("exp_avg", "exp_var")
 """State keys of the filter: of the running mean and of the residual variance."""
-
-
-class FilterOptions(TypedDict, total=False):
-    """Keyword arguments of all these optimizers; ``SGDF`` documents them."""
-
-    correction: str
-    gamma_decay: float
-    maximize: bool
-    foreach: bool | None
-    fused: bool | None
-    capturable: bool
-    differentiable: bool
-    state_format: str
-    stochastic_rounding: bool
 
 
 def filter_options(group: Group) -> Group:
@@ -54,61 +39,8 @@ class FilterOptimizer(BaseOptimizer):
     Each kind in ``_kinds`` is one of ``TURNS``.
     """
 
-    def __init_subclass__(cls) -> None:
-        """List the names behind ``**options`` in the signature, for ``help`` and ``inspect``."""
-        super().__init_subclass__()
-        if "__signature__" in vars(cls):
-            return
-        signature = inspect.signature(cls.__init__)
-        _, *own = signature.parameters.values()
-        shared = inspect.signature(FilterOptimizer.__init__).parameters.values()
-        named = {p.name: p for p in own if p.kind is not inspect.Parameter.VAR_KEYWORD}
-        if len(named) < len(own):
-            for parameter in shared:
-                if parameter.kind is inspect.Parameter.KEYWORD_ONLY:
-                    named.setdefault(parameter.name, parameter)
-        parameters = list(named.values())
-        cls.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]  # inspect looks for it
-
-    def __init__(
-        self,
-        params: ParamsT,
-        lr: float | Tensor,
-        betas: tuple[float, float],
-        eps: float,
-        gamma: float,
-        weight_decay: float,
-        own: Group | None = None,
-        *,
-        decoupled_weight_decay: bool = False,
-        correction: str = "paper",
-        gamma_decay: float = 0.0,
-        maximize: bool = False,
-        foreach: bool | None = None,
-        fused: bool | None = None,
-        capturable: bool = False,
-        differentiable: bool = False,
-        state_format: str = "full",
-        stochastic_rounding: bool = False,
-    ) -> None:
-        defaults = {
-            "lr": lr,
-            "betas": betas,
-            "eps": eps,
-            "gamma": gamma,
-            "weight_decay": weight_decay,
-            "decoupled_weight_decay": decoupled_weight_decay,
-            "correction": correction,
-            "gamma_decay": gamma_decay,
-            "maximize": maximize,
-            "foreach": foreach,
-            "fused": fused,
-            "capturable": capturable,
-            "differentiable": differentiable,
-            "state_format": state_format,
-            "stochastic_rounding": stochastic_rounding,
-        }
-        super().__init__(params, defaults | (own or {}))
+    def __init__(self, params: ParamsT, **defaults: Any) -> None:
+        super().__init__(params, defaults)
 
     def _check_options(self, group: Group) -> None:
         super()._check_options(group)

@@ -85,11 +85,11 @@ class SGDF(FilterOptimizer):
     ) -> None:
         super().__init__(
             params,
-            lr,
-            betas,
-            eps,
-            gamma,
-            weight_decay,
+            lr=lr,
+            betas=betas,
+            eps=eps,
+            gamma=gamma,
+            weight_decay=weight_decay,
             decoupled_weight_decay=decoupled_weight_decay,
             correction=correction,
             gamma_decay=gamma_decay,
