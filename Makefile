@@ -12,11 +12,12 @@ help: ## list the targets
 quickstart: .venv/installed-bench ## install, then compare SGDF with four optimizers on small images: table and HTML report
 	$(BIN)/sgdf quickstart
 
-test: .venv/installed-dev lint types ## install, lint, type-check, run every test
+test: .venv/installed-dev lint types ## install, lint, type-check, run every test but the slow ones
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto  # one thread in each of several processes
 
-test-slow: .venv/installed-dev ## run the trials that take minutes: fifty kills of a grid at work, twenty of a search, some of Ray's
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m slow -s
+test-slow: .venv/installed-dev ## run what takes minutes: kills of grids, searches and Ray, all combinations of options, compiles
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m slow -n auto tests/core tests/optim
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m slow -s tests/bench
 
 test-browser: .venv/installed-dev ## test the HTML report in headless Chromium, which is installed if that is allowed
 	command -v chromium >/dev/null || { apt-get update -qq && apt-get install -y -qq chromium; } || true

@@ -8,6 +8,9 @@ import torch
 hypothesis.settings.register_profile("fixed", derandomize=True, deadline=None, database=None)
 hypothesis.settings.load_profile("fixed")
 
+# Fixtures, not modules with examples: several have this name, which --doctest-modules refuses.
+collect_ignore_glob = ["*conftest.py"]
+
 
 @pytest.fixture(autouse=True)
 def _fixed_seed():
