@@ -78,7 +78,7 @@ def parse_changes(texts: Sequence[str] | None, **options: Any) -> dict[str, Any]
     Args:
         texts: what ``--set`` gives, each ``KEY=VALUE``.
         options: values of other options, with ``__`` for the dot of the key; None where an
-            option is not given. They come before ``--set``.
+            option is not given. They override ``--set``.
     """
     given = {key.replace("__", "."): value for key, value in options.items() if value is not None}
     return {**dict(map(parse_change, texts or ())), **given}

@@ -151,16 +151,16 @@ def test_workers_find_modules_beside_the_spec(tmp_path, monkeypatch):
 
 def test_a_run_that_another_finished_before_the_claim_is_left_alone(tmp_path, monkeypatch):
     path = experiment(tmp_path, seeds=(0,), optimizer={"name": "sgd"})
-    plan, diary, claimed = plan_of(path, tmp_path / "store"), Diary(), RunFolder.claimed
+    plan, diary, claimed = plan_of(path, tmp_path / "store"), Diary(), RunFolder.claim
 
     @contextlib.contextmanager
     def late(folder):
-        monkeypatch.setattr(RunFolder, "claimed", claimed)
+        monkeypatch.setattr(RunFolder, "claim", claimed)
         plan.work(Diary(), threading.Event())
         with claimed(folder) as ours:
             yield ours
 
-    monkeypatch.setattr(RunFolder, "claimed", late)
+    monkeypatch.setattr(RunFolder, "claim", late)
     plan.work(diary, threading.Event())
     assert diary.events == []
     assert states(plan) == {State.FINISHED: 1}

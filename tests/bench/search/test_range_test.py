@@ -15,11 +15,11 @@ from sgdf.bench.training.ranks import Ranks
 from sgdf.bench.training.trainer import Trainer
 
 
-def search_of(tmp_path, optimizer, task="bench_tasks:Plain"):
+def search_of(tmp_path, optimizer, task="bench_tasks:Plain", length=("epochs", 1)):
     document = {
         "name": "plain",
         "task": {"name": task},
-        "train": {"epochs": 1, "batch_size": 8, "threads": 1},
+        "train": {**dict([length]), "batch_size": 8, "threads": 1},
         "optimizer": optimizer,
     }
     return read_search(document, store=tmp_path, storage="")
@@ -39,6 +39,12 @@ def test_the_rate_rises_by_the_same_factor_from_end_to_end(tmp_path):
     assert len(test.rates) >= 50
     assert (test.rates[0], test.rates[-1]) == pytest.approx((1e-6, 1e-3))
     assert np.ptp(np.diff(np.log(test.rates))) < 1e-9
+
+
+def test_an_experiment_whose_length_is_in_steps_has_a_range_test_too(tmp_path):
+    optimizer = {"name": "sgd", "search": {"lr": {"low": 1e-6, "high": 1e-3}}}
+    (test,) = do_range_tests(search_of(tmp_path, optimizer, length=("steps", 7)), steps=50)
+    assert len(test.rates) >= 50
 
 
 def test_it_finds_the_largest_stable_rate_of_a_quadratic(tmp_path):

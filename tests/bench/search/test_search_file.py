@@ -21,6 +21,10 @@ from sgdf.bench.spec.read import load, load_document
         ({"task": {"name": "bench_tasks:Points", "hidden": [4, 8]}}, "task.hidden: is a list, but"),
         ({"probe": [{"name": "histogram"}]}, r"\[\[probe\]\]: is for sgdf run"),
         ({"probe": [{"name": "one"}, {"name": "two"}]}, r"\[\[probe\]\]: is for sgdf run"),
+        (
+            {"optimizer": [{"name": "sgd"}, {"name": "adam", "train": {"accumulate": 3}}]},
+            "must be a multiple of 3",
+        ),
         ({"seed": []}, r"seed = \[\]: needs an item"),
         ({"search": {"seeds": [1]}}, "must be none of those that are compared with"),
         ({"search": {"seeds": 5}}, "must be a list of different whole numbers"),

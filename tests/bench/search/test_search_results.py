@@ -9,6 +9,7 @@ import optuna
 import pytest
 from optuna.trial import TrialState
 
+from declaring_tasks import LossOnly
 from searches import finish, results_of, search_of, silent
 from sgdf.bench.errors import SpecError
 from sgdf.bench.jobs.job import read_job
@@ -227,3 +228,20 @@ def test_one_storage_can_hold_the_same_search_of_two_stores(tmp_path):
     assert finish(first).complete
     assert SearchResult(second).spent == 0
     assert results_of(finish(second)) == results_of(SearchResult(first))
+
+
+def test_a_costly_metric_can_judge_trials(tmp_path):
+    """Epochs that do not have it are not reported to Optuna."""
+    search = search_of(
+        tmp_path, trials=2, epochs=4, task={"name": "declaring_tasks:ChosenByCostly"}
+    )
+    result = finish(search)
+    assert {trial.outcome for one in result.optimizers for trial in one.trials} == {"finished"}
+
+
+def test_a_search_judged_the_other_way_is_refused(tmp_path, monkeypatch):
+    search_of(tmp_path, trials=1, task={"name": "declaring_tasks:LossOnly"})
+    finish(search_of(tmp_path, trials=1, task={"name": "declaring_tasks:LossOnly"}))
+    monkeypatch.setattr(LossOnly, "metric", Metric("distance", larger_is_better=True))
+    with pytest.raises(SpecError, match="holds a search that did not maximize distance"):
+        finish(search_of(tmp_path, trials=1, task={"name": "declaring_tasks:LossOnly"}))

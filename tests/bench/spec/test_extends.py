@@ -81,6 +81,20 @@ def test_files_can_extend_through_several(write):
     assert (document["task"]["hidden"], document["seed"]) == (9, 4)
 
 
+def test_a_length_takes_the_place_of_the_other_kind(write):
+    write("base.toml", BASE)
+    document = load_document(write("mine.toml", 'extends = "base.toml"\n[train]\nsteps = 5\n'))
+    assert document["train"] == {"steps": 5, "batch_size": 32}
+
+
+def test_files_may_lie_in_several_folders(write, tmp_path):
+    (tmp_path / "inner").mkdir()
+    (tmp_path / "inner" / "there.toml").write_text('extends = "../mine.toml"\n')
+    path = write("mine.toml", 'extends = "inner/there.toml"\n')
+    with pytest.raises(SpecError, match="goes round in a circle"):
+        load_document(path)
+
+
 def test_a_bundled_experiment_can_be_extended_from_anywhere(write):
     document = load_document(write("mine.toml", 'extends = "digits"\nseed = 9\n'))
     assert document["task"] == load_document("digits")["task"]
@@ -106,6 +120,16 @@ def test_a_length_given_on_the_command_line_replaces_the_files():
     stepped = apply_changes(document, {"train.steps": 10})
     assert "epochs" not in stepped["train"]
     assert "steps" not in apply_changes(stepped, {"train.epochs": 2})["train"]
+
+
+def test_a_changed_length_holds_for_a_grid_and_for_optimizers_with_their_own():
+    several = {"train": [{"epochs": 3}, {"epochs": 4, "batch_size": 8}], "optimizer": {}}
+    changed = apply_changes(several, {"train.steps": 9})
+    assert changed["train"] == [{"steps": 9}, {"steps": 9, "batch_size": 8}]
+    own = {"train": {"epochs": 3}, "optimizer": [{"name": "sgd", "train": {"epochs": 5}}]}
+    assert apply_changes(own, {"train.steps": 9})["optimizer"] == [{"name": "sgd", "train": {}}]
+    with pytest.raises(SpecError, match="cannot be set, train is not a table"):
+        apply_changes({"train": 3}, {"train.steps": 9})
 
 
 @pytest.mark.parametrize(

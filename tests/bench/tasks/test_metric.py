@@ -39,12 +39,6 @@ def test_a_stated_direction_comes_before_the_name():
     assert Metric("loss", larger_is_better=True).is_maximized
 
 
-def test_better_follows_the_direction():
-    assert Metric("accuracy").is_better(0.9, than=0.8)
-    assert Metric("loss").is_better(0.8, than=0.9)
-    assert not Metric("loss").is_better(float("nan"), than=0.9)
-
-
 def test_bundled_tasks_declare_their_metric_on_the_class():
     """So that it is known before any data are loaded."""
     for name in TASKS:

@@ -1,11 +1,14 @@
 """From the folder of a run back to its task and trained model."""
 
+import shutil
+
 import pytest
 import torch
 
 from bench_tasks import run_of
 from kept_runs import do
 from sgdf.bench.errors import StoreError
+from sgdf.bench.store.identity import run_key
 from sgdf.bench.training.open_run import open_run
 
 pytestmark = pytest.mark.usefixtures("publishing_at_once")
@@ -52,6 +55,19 @@ def test_a_paused_run_opens_at_its_checkpoint(store, run):
     folder, _, _ = do(run, store, stop_after=2)
     task, model = open_run(folder.path)
     assert model is task.model
+
+
+def test_a_run_of_several_processes_opens_in_one(store, run):
+    folder, _, _ = do(run, store)
+    table = run.as_table()
+    table["train"]["processes"] = 2
+    other = store.folder(run_key(table))
+    other.prepare(table)
+    for checkpoint in folder.path.glob("*.pt"):
+        shutil.copy(checkpoint, other.path)
+    task, _ = open_run(other.path)
+    with torch.no_grad():
+        assert task.evaluate("test") == pytest.approx(folder.rows()[-1]["test"])
 
 
 def test_what_is_no_run_is_said(store, run, tmp_path):

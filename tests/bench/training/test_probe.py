@@ -101,6 +101,39 @@ def test_a_probed_run_is_the_same_run(tmp_path, run):
     assert equal(essence(plain.folder(run.key)), essence(watched.folder(run.key)))
 
 
+class Asking:
+    """Asks the task for its loss on a batch, as an analysis does."""
+
+    def __call__(self, moment):
+        """Return the loss of some batch."""
+        batch = next(iter(moment.task.batches(4, torch.Generator().manual_seed(1))))
+        return {"loss": float(moment.task.loss(batch)), "step": -1.0}
+
+
+@pytest.mark.parametrize("task", ["characters", "declaring_tasks:LossOnly"])
+def test_a_probe_may_ask_for_the_loss(task, tmp_path):
+    """Although a hidden state is carried on by it, or numbers are logged."""
+    task = {"name": task, **({"characters": 4000, "hidden": 8} if task == "characters" else {})}
+    run = run_of(task, "sgdf", {"epochs": 2, "batch_size": 8, "log_every": 1})
+    plain, watched = Store(tmp_path / "a"), Store(tmp_path / "b")
+    do(run, plain)
+    folder, state, _ = probed(run, watched, ProbeSpec(f"{__name__}:Asking", {}, every=1))
+    assert state is State.FINISHED
+    assert equal(essence(plain.folder(run.key)), essence(folder))
+    assert [row["step"] for row in folder.probe_rows()][:2] == [1, 2]  # the probe's own is ignored
+
+
+def test_a_row_that_was_cut_short_does_not_spoil_those_after_it(tmp_path, run):
+    store = Store(tmp_path)
+    do(run, store, stop_after=2, probes=[ProbeSpec("gradient-norm", {}, every=1)])
+    folder = store.folder(run.key)
+    with (folder.path / "probes.jsonl").open("a") as file:
+        file.write('{"probe": "gradient-norm", "st')
+    probed(run, store, ProbeSpec("gradient-norm", {}, every=1))
+    steps = [row["step"] for row in folder.probe_rows()]
+    assert steps == list(range(1, folder.result()["step"] + 1))
+
+
 def test_a_probe_is_outside_the_key_of_a_run():
     document = {"task": {"name": "bench_tasks:Points"}, "optimizer": {"name": "sgd"}}
     plain = read(document)
@@ -142,6 +175,8 @@ def test_a_resumed_run_has_each_row_once(tmp_path, run):
         ({"name": "gradient-nrm"}, "did you mean gradient-norm"),
         ({"name": "gradient-norm", "every": 0}, "probe.every = 0: must be a whole number"),
         ({"every": 3}, "probe.name: missing"),
+        ({"name": "nowhere:Probe"}, "cannot import this probe"),
+        ({"name": "gradient-norm", "scale": 2}, "scale = 2: no such option"),
         ("gradient-norm", r"must be a table, \[\[probe\]\]"),
     ],
 )

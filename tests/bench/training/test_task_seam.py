@@ -59,6 +59,12 @@ def test_options_are_checked_when_a_file_is_read():
         run_of({"name": LOSS_ONLY, "checks": -1})
 
 
+def test_a_check_that_raises_anything_else_is_named(monkeypatch):
+    monkeypatch.setattr(LossOnly, "check", classmethod(lambda cls, **options: options["missing"]))
+    with pytest.raises(SpecError, match="its check raised KeyError: 'missing'"):
+        run_of(LOSS_ONLY)
+
+
 def test_supervised_tasks_answer_for_a_batch_and_for_outputs():
     """The second is how subclasses of before call it."""
     task = find_task("digits-mlp")()
@@ -115,14 +121,37 @@ def test_validation_data_that_are_trained_on_are_not_evaluated():
 
 def test_a_task_with_test_data_alone_has_the_papers_protocol():
     with pytest.raises(SpecError, match='protocol = "paper" chooses on test data'):
-        Trainer(run_of("declaring_tasks:OnTestAlone"), Ranks())
+        run_of("declaring_tasks:OnTestAlone")
     trainer = trained(run_of("declaring_tasks:OnTestAlone", protocol="paper"))
     assert set(trainer.rows[-1]) >= {"test"}
 
 
 def test_a_report_needs_test_data():
     with pytest.raises(SpecError, match="it needs test"):
-        Trainer(run_of("declaring_tasks:WithoutTest"), Ranks())
+        run_of("declaring_tasks:WithoutTest")
+
+
+@pytest.mark.parametrize("name", ["train", "seconds", "lr"])
+def test_a_split_has_no_name_that_a_row_of_metrics_uses(name, monkeypatch):
+    monkeypatch.setattr(LossOnly, "splits", ("validation", "test", name))
+    with pytest.raises(SpecError, match=f"{name} is not allowed as a name"):
+        run_of(LOSS_ONLY)
+
+
+def test_splits_may_be_a_list_and_depend_on_the_options(monkeypatch):
+    def initialise(self, checks=0):
+        original(self)
+        self.splits = ["validation", "test", "extra"]
+
+    original = LossOnly.__init__
+    monkeypatch.setattr(LossOnly, "__init__", initialise)
+    assert Trainer(run_of(LOSS_ONLY), Ranks()).splits == ("validation", "test", "extra")
+
+
+def test_a_metric_without_a_direction_is_refused_when_the_file_is_read(monkeypatch):
+    monkeypatch.setattr(LossOnly, "metric", Metric("energy"))
+    with pytest.raises(SpecError, match="is the largest value the best"):
+        run_of(LOSS_ONLY)
 
 
 # Skipped batches
@@ -242,11 +271,30 @@ def test_costly_metrics_have_an_interval_of_their_own(every, epochs_with, monkey
     assert all("distance" in row["test"] for row in rows)
 
 
-def test_a_costly_metric_can_choose_among_the_epochs_that_have_it(store):
+def test_a_costly_metric_can_choose_among_the_epochs_that_have_it(store, monkeypatch):
+    """The first evaluation has it, so that a wrong name is noticed at once."""
+    values = iter([3.0, 3.0, 2.0, 2.0, 1.0, 1.0, 4.0, 4.0])
+    monkeypatch.setattr(Costly, "evaluate_costly", lambda self, split: {"fid": next(values)})
     run = run_of("declaring_tasks:ChosenByCostly", train={"epochs": 5, "costly_every": 2})
     folder, state, _ = do(run, store)
     assert state is State.FINISHED
-    assert folder.result()["selected"]["epoch"] == 2
+    rows = [row for row in folder.rows() if row["kind"] == "epoch"]
+    assert [row["epoch"] for row in rows if "fid" in row["test"]] == [1, 2, 4, 5]
+    assert folder.result()["selected"]["epoch"] == 4
+
+
+def test_a_wrong_name_is_noticed_at_the_first_evaluation(monkeypatch):
+    monkeypatch.setattr(Costly, "metric", Metric("acuracy", larger_is_better=True))
+    with pytest.raises(ValueError, match="selects by 'acuracy'"):
+        trained(run_of("declaring_tasks:Costly", train={"epochs": 1000}))
+
+
+def test_costly_metrics_are_due_between_other_evaluations_too():
+    train = {"epochs": 7, "evaluate_every": 2, "costly_every": 3}
+    trainer = trained(run_of("declaring_tasks:Costly", train=train))
+    rows = [row for row in trainer.rows if "test" in row]
+    assert [row["epoch"] for row in rows] == [2, 3, 4, 6, 7]
+    assert [row["epoch"] for row in rows if "fid" in row["test"]] == [3, 6, 7]
 
 
 def test_a_unit_is_recorded_only_where_it_is_declared(store, monkeypatch):

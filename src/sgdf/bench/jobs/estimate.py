@@ -10,6 +10,7 @@ from ..errors import StoreError, first_line
 from ..spec.run import Run
 from ..store.records import Row, RunTable, Seconds
 from ..store.run_folder import Store
+from ..tasks import Task
 from ..training.randomness import isolated
 from ..training.ranks import Ranks
 from ..training.trainer import Stopped, Trainer
@@ -74,10 +75,20 @@ def _time_run(run: Run) -> float:
         else:
             return total_seconds(trainer.seconds)
         step = (trainer.seconds["step"] + trainer.seconds["data"]) / max(1, trainer.step - 1)
-        before = trainer.seconds["evaluation"]
-        trainer.evaluate()
+        cheap = _time_evaluation(trainer, costly=False)
         evaluations = math.ceil(trainer.epochs / run.train.evaluate_every)
-        return trainer.steps * step + evaluations * (trainer.seconds["evaluation"] - before)
+        total = trainer.steps * step + evaluations * cheap
+        if type(trainer.task).evaluate_costly is not Task.evaluate_costly:
+            every = run.train.costly_every or trainer.epochs
+            costly = _time_evaluation(trainer, costly=True) - cheap
+            total += math.ceil(trainer.epochs / every) * max(0.0, costly)
+        return total
+
+
+def _time_evaluation(trainer: Trainer, costly: bool) -> float:
+    before = trainer.seconds["evaluation"]
+    trainer.evaluate(costly)
+    return trainer.seconds["evaluation"] - before
 
 
 def total_seconds(seconds: Seconds) -> float:

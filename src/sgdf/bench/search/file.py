@@ -152,6 +152,7 @@ def _check(search: Search, anywhere: bool) -> None:
             for value in values.examples:
                 setting = {**candidate.example, option: value}
                 experiment = read(search.experiment(candidate, setting), build=True)
+                resolve_machine(experiment, 1, anywhere=True)
                 lengths[candidate.name] = experiment.runs[0].train.length
     if len(set(lengths.values())) > 1:
         raise SpecError(

@@ -60,7 +60,8 @@ def range_run(search: Search, candidate: Candidate, steps: int = STEPS) -> Run:
         "log_every": 1,
         "diverges_at": DIVERGES_AT,
     }
-    table["train"] = {**table["train"], **changes}
+    kept = {key: value for key, value in table["train"].items() if key != "steps"}
+    table["train"] = {**kept, **changes}
     table["schedule"] = {"name": "ExponentialLR", "every": "step", "gamma": factor}
     return resolve_machine(read(dict(table)), search.threads, anywhere=True).runs[0]
 

@@ -8,6 +8,7 @@ import time
 
 from optuna.trial import Trial, TrialState
 
+from ...present.words import plural
 from ..jobs.events import Display, Event
 from ..jobs.plan import Plan
 from ..jobs.recorder import never_stop
@@ -15,7 +16,7 @@ from ..jobs.run_one import run_one
 from ..jobs.signals import Stop
 from ..spec.labels import setting_text
 from ..spec.run import Run
-from ..store.records import Result, Row
+from ..store.records import Result, Row, figures_on
 from ..store.run_folder import RunFolder, State, Store
 from ..training.ranks import Ranks
 from .trials import Trials
@@ -105,8 +106,9 @@ class TrialRun:
         """Report each epoch's metric to Optuna; return whether the trial is to be pruned."""
         metric = self.search.metric.name
         for row in rows:
-            if "validation" in row and row["epoch"] not in self.reported:
-                self.trial.report(row["validation"][metric], row["epoch"])
+            figures = figures_on(row, "validation")
+            if metric in figures and row["epoch"] not in self.reported:
+                self.trial.report(figures[metric], row["epoch"])
                 self.reported.add(row["epoch"])
         if self.trial.should_prune():
             self.pruned_at = rows[-1]["epoch"]
@@ -146,9 +148,10 @@ class TrialRun:
         self.trial.set_user_attr("outcome", outcome)
         self.trial.set_user_attr("epochs", epochs)
         self.trials.end(self.trial, value, state)
+        epochs_before = plural(self.pruned_at or 0, "epoch")
         lines = {
             "finished": f"validation {self.search.metric.name} {value or 0.0:.4g}",
-            "pruned": f"pruned after {self.pruned_at} epochs, worse than the median of the others",
+            "pruned": f"pruned after {epochs_before}, worse than the median of the others",
             "failed": f"failed: {self.last_line}",
         }
         line = lines.get(outcome, self.last_line)

@@ -11,6 +11,7 @@ import json
 import uuid
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Literal
 
 import optuna
 from optuna.pruners import BasePruner, MedianPruner, NopPruner
@@ -18,6 +19,7 @@ from optuna.samplers import BaseSampler, GridSampler, RandomSampler, TPESampler
 from optuna.storages import BaseStorage
 from optuna.trial import FrozenTrial, Trial, TrialState
 
+from ..errors import SpecError
 from ..jobs.job import MAX_DEATHS, TO_DO
 from ..store import files, lock
 from ..store.files import store_errors
@@ -47,14 +49,21 @@ class Trials:
         key = digest(json.dumps(identity, sort_keys=True).encode())[:12]
         self.name = f"{search.name}/{candidate.name}/{key}"
         self.locks = search.store / "search" / key
+        direction: Literal["maximize", "minimize"]
+        direction = "maximize" if search.metric.is_maximized else "minimize"
         self.study = optuna.create_study(
             storage=storage,
             # The store's id is part of the name: the locks of another store are invisible to us.
             study_name=f"{self.name}/{_store_id(search.store)}",
-            direction="maximize" if search.metric.is_maximized else "minimize",
+            direction=direction,
             pruner=_pruner(search),
             load_if_exists=True,
         )
+        if self.study.direction.name.lower() != direction:
+            raise SpecError(
+                f"{search.store} holds a search that did not {direction} {search.metric.name}; "
+                "--out another folder"
+            )
 
     def all(self) -> Sequence[FrozenTrial]:
         """Return every trial of the study."""

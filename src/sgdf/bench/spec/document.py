@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from ..catalog.lookup import importable_from
@@ -50,10 +50,10 @@ def _load(source: str, folder: Path, through: tuple[Path, ...]) -> Table:
     if base is not None:
         if not isinstance(base, str):
             raise SpecError(f"extends = {base!r}: must be the name of an experiment, or a file")
-        if path in through:
+        if path.resolve() in through:
             raise SpecError(f"extends = {base!r}: goes round in a circle")
         with naming(f"extends = {base!r}"):
-            inherited = _load(base, path.parent, (*through, path))
+            inherited = _load(base, path.parent, (*through, path.resolve()))
         inherited = {key: inherited[key] for key in inherited if key not in ("name", "about")}
         document = _extended(inherited, document)
     return {"name": path.stem, **document}
@@ -66,31 +66,43 @@ def _extended(base: Table, document: Table) -> Table:
         inherited = base.get(key)
         if isinstance(table, dict) and isinstance(inherited, dict) and key != "optimizer":
             renamed = table.get("name", inherited.get("name")) != inherited.get("name")
-            merged[key] = table if renamed else {**inherited, **table}
+            merged[key] = table if renamed else {**_without_rivals(inherited, table), **table}
     return merged
 
 
-_INSTEAD_OF = {"train.steps": ("epochs",), "train.epochs": ("steps",)}
+_RIVALS = {"steps": "epochs", "epochs": "steps"}
+"""A run has one length: one of these keys takes the place of the other."""
+
+
+def _without_rivals(table: Table, keys: Iterable[str]) -> Table:
+    """Return a table without the keys that other keys take the place of."""
+    rivals = {_RIVALS.get(key) for key in keys}
+    return {key: value for key, value in table.items() if key not in rivals}
 
 
 def apply_changes(document: Table, changes: Table) -> Table:
     """Return a document with changed values, given by dotted key."""
     document = copy.deepcopy(document)
     for key, value in changes.items():
-        for other in _INSTEAD_OF.get(key, ()):
-            document.get("train", {}).pop(other, None)
+        table, _, setting = key.partition(".")
+        if table == "train":
+            _let_prevail(document, setting)
         change(document, key, value)
-        _let_prevail(document, key)
     return document
 
 
-def _let_prevail(document: Table, key: str) -> None:
-    """Apply a change of ``[train]`` also to optimizers with an own value for the key."""
-    table, _, setting = key.partition(".")
-    optimizers = document.get("optimizer", []) if table == "train" else []
-    for optimizer in as_list(optimizers):
-        if isinstance(optimizer, dict) and isinstance(optimizer.get("train"), dict):
-            optimizer["train"].pop(setting, None)
+def _let_prevail(document: Table, setting: str) -> None:
+    """Remove the values that a changed setting of ``[train]`` takes the place of.
+
+    Optimizers may have a value of their own for it.
+    """
+    optimizers = [one for one in as_list(document.get("optimizer", [])) if isinstance(one, dict)]
+    for holder in (document, *optimizers):
+        tables = as_list(holder.get("train", {}))
+        for table in (table for table in tables if isinstance(table, dict)):
+            table.pop(_RIVALS.get(setting, ""), None)
+            if holder is not document:
+                table.pop(setting, None)
 
 
 def select_optimizers(document: Table, names: Sequence[str]) -> Table:

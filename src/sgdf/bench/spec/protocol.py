@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 from ..errors import SpecError
 
+RESERVED = ("train", "kind", "step", "epoch", "lr", "seconds")
+"""Keys that a row of metrics has besides the splits that are evaluated."""
+
 
 @dataclass(frozen=True)
 class Protocol:
@@ -36,6 +39,9 @@ class Protocol:
         Raises:
             SpecError: if the task has not the data that this protocol needs.
         """
+        reserved = [split for split in offered if split in RESERVED]
+        if reserved:
+            raise SpecError(f"the task's splits: {reserved[0]} is not allowed as a name")
         if "test" not in offered:
             raise SpecError(
                 f"the task's splits are {', '.join(offered) or 'none'}; it needs test, which a "

@@ -17,13 +17,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ..catalog.lookup import check_name, options_of
+from ..catalog.lookup import check_name, find, options_of
 from ..catalog.optimizers import OPTIMIZERS, optimizer_options
 from ..catalog.probes import PROBES
 from ..catalog.schedules import SCHEDULERS, schedule_options, waits_for_plateau
-from ..errors import SpecError, naming
+from ..errors import SpecError, first_line, naming
 from ..store.records import Table
 from ..tasks import TASKS, find_task
+from ..tasks.metric import Metric
 from .document import apply_changes, load_document
 from .fields import read_table, unknown_key
 from .grid import as_list, empty_list, grid, grid_size, misfit
@@ -79,14 +80,15 @@ def read(document: Table, build: bool = True) -> Experiment:
     size = grid_size(document)
     if size > MAX_RUNS:
         raise SpecError(f"stands for {size:,} runs; at most {MAX_RUNS:,} are allowed")
-    probes = tuple(map(_probe, as_list(document.pop("probe", []))))
+    probes = as_list(document.pop("probe", []))
     once = _Once()
     tables = list(grid(document))
     for table in tables:
         _check_run_names(table, once)
+    seen = tuple(_probe(table, build) for table in probes)
     runs = [_run(table, build, once) for table in tables]
     runs.sort(key=lambda run: run.seed)  # so that a part of the grid compares all optimizers
-    return Experiment(name, about, tuple({run.key: run for run in runs}.values()), probes)
+    return Experiment(name, about, tuple({run.key: run for run in runs}.values()), seen)
 
 
 def check_names(document: Table) -> None:
@@ -172,7 +174,7 @@ def _training(table: Table) -> Table:
     """Return the ``[train]`` of a run: an optimizer's own settings come first."""
     own = _table(_table(table, "optimizer"), "train", {})
     training = {**_table(table, "train", {}), **own}
-    if training.get("steps") and "epochs" in training:
+    if type(training.get("steps")) is int and training["steps"] and "epochs" in training:
         raise SpecError(
             f"train.steps = {training['steps']!r}: give the length in steps or in epochs, not both"
         )
@@ -185,7 +187,7 @@ def _run(table: Table, build: bool, once: _Once) -> Run:
     optimizer = once(_optimizer, options, build)
     schedule = table.get("schedule", DEFAULT_SCHEDULE)
     return Run(
-        task=once(_task, table["task"]),
+        task=once(_task, table["task"], table.get("protocol", "validation")),
         optimizer=optimizer,
         schedule=once(_schedule, schedule, optimizer, train.steps or train.epochs, build),
         train=train,
@@ -214,23 +216,36 @@ def _named(table: Table, kind: str) -> tuple[str, Table]:
     return name, options
 
 
-def _probe(table: Any) -> ProbeSpec:
+def _probe(table: Any, build: bool) -> ProbeSpec:
     if not isinstance(table, dict):
         raise SpecError(f"probe = {table!r}: must be a table, [[probe]]")
     name, options = _named(table, "probe")
     own = {key: options.pop(key) for key in ("every",) if key in options}
     with naming(f"probe {name!r}"):
         check_name(name, PROBES, "probe")
+        if build:
+            options = options_of(find(name, PROBES, "probe"), options)
     return read_table(ProbeSpec, own, "probe", name=name, options=options)
 
 
-def _task(table: Table) -> Named:
+def _task(table: Table, protocol: str) -> Named:
     name, given = _named(table, "task")
     with naming(f"task {name!r}"):
         task = find_task(name)
+
+        from ..tasks.base import splits_of  # which needs torch, as the task does
+
         options = options_of(task, given)
+        if isinstance(task.metric, Metric):
+            _ = task.metric.is_maximized
+        PROTOCOLS[protocol].splits(splits_of(task))
         if inspect.ismethod(task.check):  # else the task has a method of its own by this name
-            task.check(**options)
+            try:
+                task.check(**options)
+            except SpecError:
+                raise
+            except Exception as error:  # a user's task may raise anything
+                raise SpecError(f"its check raised {first_line(error)}") from error
         return Named(name, options)
 
 

@@ -151,10 +151,9 @@ class RunFolder:
 
     def drop_probe_rows(self, after: int) -> None:
         """Remove rows of steps that will be taken again."""
-        rows = self.probe_rows()
-        kept = [row for row in rows if row["step"] <= after]
-        if len(kept) < len(rows):
-            files.write(self.path / PROBE_ROWS, _lines(kept))
+        kept = _lines(row for row in self.probe_rows() if row["step"] <= after)
+        if kept != files.read(self.path / PROBE_ROWS):  # a last line may be cut short, too
+            files.write(self.path / PROBE_ROWS, kept)
 
     def save(self, content: bytes, step: int) -> None:
         """Write a checkpoint, and keep the one before it."""

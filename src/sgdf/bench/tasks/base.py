@@ -141,8 +141,9 @@ class Task(ABC):
         logged: dict[str, Tensor | float] = self.__dict__.setdefault("_logged", {})
         logged.clear()
         loss = self.loss(batch)
+        numbers = {"loss": loss, **logged}
         update(loss)
-        return {"loss": loss, **logged}
+        return numbers
 
     def sampled_loss(self, batch: Any) -> tuple[Tensor, int]:
         """Return the mean loss on targets drawn from the model's predictions, and their number.
@@ -194,7 +195,8 @@ def metric_of(task: Task | type[Task]) -> Metric:
     return metric
 
 
-def splits_of(task: Task) -> tuple[str, ...]:
-    """Return the splits that a task can evaluate."""
+def splits_of(task: Task | type[Task]) -> tuple[str, ...]:
+    """Return the splits that a task, or a class of tasks, can evaluate."""
     # A task of before may use the name for something else, such as its data by split.
-    return task.splits if isinstance(task.splits, tuple) else type(task).splits
+    named = isinstance(task.splits, list | tuple) and all(isinstance(s, str) for s in task.splits)
+    return tuple(task.splits if named else Task.splits)

@@ -64,10 +64,6 @@ class Metric:
         """The direction in words."""
         return direction_in_words(self.is_maximized)
 
-    def is_better(self, value: float, than: float) -> bool:
-        """Return whether a value is better than another; NaN is better than none."""
-        return value > than if self.is_maximized else value < than
-
 
 def known_direction(name: str) -> bool | None:
     """Return whether larger is better, as far as the words of a name tell.

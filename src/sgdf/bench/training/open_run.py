@@ -10,7 +10,6 @@ from torch import nn
 
 from ..catalog.lookup import importable_from
 from ..errors import StoreError
-from ..spec.machine import resolve_machine
 from ..spec.read import read
 from ..store.run_folder import RunFolder
 from ..tasks import Task
@@ -37,9 +36,11 @@ def open_run(folder: str | Path, device: str = "cpu") -> tuple[Task, nn.Module]:
     run_folder = RunFolder(Path(folder).absolute())
     table = run_folder.table()
     if table is None:
-        raise StoreError(f"{folder}: holds no run; it needs a spec.toml")
+        raise StoreError(
+            f"{folder}: holds no run, or its spec.toml is damaged or not that of its name"
+        )
     importable_from(Path.cwd())
-    run = resolve_machine(read(dict(table), build=False), 1, anywhere=True).runs[0]
+    run = read(dict(table), build=False).runs[0]
     # With the settings of this machine, which change how a model is trained, not what it is.
     train = dataclasses.replace(run.train, device=device, compile=False, processes=1)
     run = dataclasses.replace(run, train=train)

@@ -7,6 +7,7 @@ run in place is an error.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -92,21 +93,27 @@ class Probes:
                 numbers = probe(moment)
             if numbers:
                 row = {"probe": spec.name, "step": moment.step, "optimizer": moment.optimizer}
-                self.rows.append({**row, **{name: float(v) for name, v in numbers.items()}})
+                self.rows.append({**row, **{name: float(v) for name, v in numbers.items()}, **row})
 
 
 @contextmanager
 def _unchanged(moment: Moment, name: str) -> Iterator[None]:
-    """Put random numbers and modes back; raise if tensors of the run were changed."""
-    randomness = capture()
-    modes = [(module, module.training) for module in moment.task.model.modules()]
+    """Restore random numbers, modes and the task; raise if tensors of the run were changed."""
+    task, randomness = moment.task, capture()
+    modes = [(module, module.training) for module in task.model.modules()]
     versions = _versions(moment)
+    # A probe may call ``task.loss``, which may carry a hidden state on, or log a number.
+    attributes, state = dict(vars(task)), copy.deepcopy(task.state())
     try:
         yield
     finally:
         restore(randomness)
         for module, training in modes:
             module.training = training
+        vars(task).clear()
+        vars(task).update(attributes)
+        if state:
+            task.load_state(state)
     if _versions(moment) != versions:
         raise RuntimeError(
             f"the probe {name!r} changed parameters, buffers, gradients or optimizer state in "

@@ -42,15 +42,18 @@ def epochs_that_count(
     """
     evaluated = [row for row in rows if row["kind"] == "epoch" and "test" in row]
     judged = [row for row in evaluated if metric.name in figures_on(row, protocol.chooses_on)]
-    if not judged:
+    if not evaluated:
         return {}
+    last = {"last": _figures(evaluated[-1])}
+    if not judged:
+        return last
 
     def rank(row: Row) -> float:
         value = figures_on(row, protocol.chooses_on)[metric.name]
         return -math.inf if math.isnan(value) else value if metric.is_maximized else -value
 
     best = max(judged, key=rank)
-    return {"last": _figures(evaluated[-1]), protocol.chosen: _figures(best)}
+    return {**last, protocol.chosen: _figures(best)}
 
 
 def result_of(trainer: Trainer) -> Result:

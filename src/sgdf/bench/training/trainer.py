@@ -269,9 +269,9 @@ class Trainer:
         """Log the epoch's mean training figures, evaluate, and advance the schedule."""
         figures: dict[str, Figures] = {"train": self.meter.epoch()}
         last, settings = self.epoch == self.epochs, self.settings
-        if last or self.epoch % settings.evaluate_every == 0:
-            costly = settings.costly_every and self.epoch % settings.costly_every == 0
-            figures |= self.evaluate(costly=bool(last or costly))
+        costly = last or (settings.costly_every and self.epoch % settings.costly_every == 0)
+        if costly or self.epoch % settings.evaluate_every == 0:
+            figures |= self.evaluate(costly=bool(costly))
         self._log("epoch", figures)
         if self.run.schedule.every == "epoch":
             for scheduler in self.schedulers.values():
@@ -293,12 +293,13 @@ class Trainer:
         return shared
 
     def _evaluate(self, split: str, costly: bool) -> Figures:
-        metrics = as_numbers(self.task.evaluate(split))
-        if costly:
+        metrics, wanted = as_numbers(self.task.evaluate(split)), self.metric.name
+        # The first evaluation has the metric that decides, so that a wrong name is noticed.
+        first = not any("test" in row for row in self.rows)
+        if costly or (first and wanted not in metrics):
+            costly = True
             metrics |= as_numbers(self.task.evaluate_costly(split))
-        wanted = self.metric.name
-        complete = costly or type(self.task).evaluate_costly is Task.evaluate_costly
-        if wanted not in metrics and complete:
+        if wanted not in metrics and costly:
             raise ValueError(f"the task selects by {wanted!r}, but evaluates {', '.join(metrics)}")
         return metrics
 

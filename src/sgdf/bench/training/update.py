@@ -62,18 +62,19 @@ class LossUpdate:
         self.scales = settings.precision == "float16"
         self.scaler = torch.amp.GradScaler(device.type, enabled=self.scales, init_scale=2.0**16)
         self.outside = precision(settings, device, forward=False)
+        for one in optimizers.values():
+            if hasattr(one, "update_hessian") and not isinstance(one, MeasuresCurvature):
+                raise TypeError(f"{type(one).__name__} has update_hessian but no hessian_every")
         self.curvature = [one for one in optimizers.values() if isinstance(one, MeasuresCurvature)]
         self.observers = {
             name: one for name, one in optimizers.items() if isinstance(one, MeasuresLoss)
         }
         self.before_step: Callable[[str], None] | None = None  # for probes
-        self.losses: dict[
-            str, float
-        ] = {}  # accumulated parts of the current step, for optimizers that measure it
+        # The accumulated parts of the current step, for optimizers that measure the loss.
+        self.losses: dict[str, float] = {}
         self.settings, self.device, self.ranks = settings, device, ranks
-        self.stepped = (
-            False  # whether the scaler made a step and must be updated at the end of the run's step
-        )
+        # Whether the scaler made a step, so that it must be updated when the run's step ends.
+        self.stepped = False
         self.used = False
         self.complete = True  # false for all but the last of the batches that make a step
 

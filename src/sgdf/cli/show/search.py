@@ -36,7 +36,7 @@ def search_outlook(search: Search) -> str:
     method, optimizers = search.method, len(search.candidates)
     seeds = f"seed{'' if len(method.seeds) == 1 else 's'} {', '.join(map(str, method.seeds))}"
     return (
-        f"{plural(optimizers, 'optimizer')}, {method.trials} trials of up to "
+        f"{plural(optimizers, 'optimizer')}, {plural(method.trials, 'trial')} of up to "
         f"{search.example.train.length} for each ({method.sampler}, {seeds})"
     )
 
