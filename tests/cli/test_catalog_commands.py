@@ -67,3 +67,16 @@ def test_every_key_is_in_the_reference():
             assert f"`schedule.{field.name}`" in page
     for key in ("name", "about", "seed", "protocol", "[task]", "[optimizer]", "[schedule]"):
         assert f"| `{key}` |" in page
+
+
+def test_the_options_of_a_task_are_explained_where_its_constructor_is(place):
+    """Not those of a base class whose constructor it calls with others."""
+    assert "train_images: how many" in sgdf("tasks", "cifar10")
+    assert "Args:" not in sgdf("tasks", "declaring_tasks:LossOnly")
+    (place / "blobs.py").write_text(
+        "from sgdf.bench.tasks import Supervised\n"
+        "class Blobs(Supervised):\n"
+        '    """Blobs."""\n'
+        "    def __init__(self, count: int = 3) -> None: ...\n"
+    )
+    assert "Args:" not in sgdf("tasks", "blobs:Blobs")

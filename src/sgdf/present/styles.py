@@ -64,9 +64,14 @@ def styles(names: Collection[str], order: Sequence[str], common: int) -> dict[st
     """
     places = {name: place for place, name in enumerate(order) if name in names}
     others = sorted(set(names) - set(order))
-    # Unused styles first; a common optimizer's only if none is left.
-    candidates = (*range(common, DISTINCT), *range(DISTINCT))
-    free = (place for place in candidates if place not in places.values())
+    # Unused styles first; a common optimizer's only if none is left. Of these, hues that nothing
+    # else has: where there are no dashes, they alone tell two apart.
+    candidates = [
+        p for p in (*range(common, DISTINCT), *range(DISTINCT)) if p not in places.values()
+    ]
+    hues = {place % len(HUES) for place in places.values()}
+    candidates.sort(key=lambda place: place % len(HUES) in hues)
+    free = dict.fromkeys(candidates)
     places |= dict(zip(others, itertools.chain(free, itertools.count()), strict=False))
     return {
         name: Style(HUES[place % len(HUES)], (place + place // len(HUES)) % len(DASHES))

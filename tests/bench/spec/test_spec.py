@@ -225,7 +225,7 @@ def test_missing_tables_are_named(missing):
 def test_unreadable_files_are_named(tmp_path):
     with pytest.raises(SpecError, match=r"no such file, nor a bundled experiment.*mean digits"):
         load("digitz")
-    with pytest.raises(SpecError, match="cannot be read"):
+    with pytest.raises(SpecError, match="is a folder; give a TOML file"):
         load(tmp_path)
     binary = tmp_path / "binary.toml"
     binary.write_bytes(b"\xff\xfe\x00")

@@ -34,6 +34,21 @@ def test_a_name_that_tells_nothing_needs_a_direction(name):
     assert not Metric(name, larger_is_better=False).is_maximized
 
 
+@pytest.mark.parametrize("direction", ["smaller", "min", 0.5])
+def test_a_direction_is_true_or_false(direction):
+    """Else any text would count as True, and the worst epoch as the best."""
+    with pytest.raises(SpecError, match="larger_is_better must be True or False"):
+        Metric("mae", direction)
+
+
+def test_a_name_alone_is_no_metric():
+    class Careless(Plain):
+        metric = "mae"
+
+    with pytest.raises(SpecError, match=r'write metric = Metric\("mae"\)'):
+        metric_of(Careless)
+
+
 def test_a_stated_direction_comes_before_the_name():
     assert not Metric("accuracy", larger_is_better=False).is_maximized
     assert Metric("loss", larger_is_better=True).is_maximized

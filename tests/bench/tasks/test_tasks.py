@@ -34,7 +34,7 @@ def test_training_lowers_the_loss(name):
     trainer.fit(lambda trainer: None)
     after = trainer.evaluate()
     assert all(after[split]["loss"] < 0.9 * before[split]["loss"] for split in after)
-    assert trainer.task.selects in after["validation"]
+    assert trainer.metric.name in after["validation"]
 
 
 @each_task

@@ -50,7 +50,7 @@ def test_a_number_is_logged_only_in_the_steps_that_log_it(monkeypatch):
 
 
 def test_a_task_with_neither_loss_nor_step_is_refused():
-    with pytest.raises(SpecError, match="this has no loss"):
+    with pytest.raises(SpecError, match=r"this has no loss \(or step\)"):
         find_task("declaring_tasks:NoLoss")
 
 

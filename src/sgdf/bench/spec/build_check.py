@@ -7,7 +7,7 @@ from torch import nn
 
 from ..catalog.optimizers import MeasuresLoss, optimizer_maker, optimizer_options
 from ..catalog.schedules import make_scheduler
-from ..errors import SpecError
+from ..errors import SpecError, first_line
 from ..store.records import Table
 from .run import Named, Schedule
 
@@ -26,7 +26,9 @@ def check_optimizer(name: str, options: Table, given: Table) -> None:
     try:
         _take_step(name, options)
     except Exception as error:
-        raise SpecError(f"{_culprit(name, given)}{error}") from error
+        expected = isinstance(error, TypeError | ValueError | RuntimeError)
+        text = str(error) if expected else f"a first step raised {first_line(error)}"
+        raise SpecError(f"{_culprit(name, given)}{text}") from error
 
 
 def check_schedule(schedule: Schedule, optimizer: Named, length: int) -> None:

@@ -42,6 +42,8 @@ def _load(source: str, folder: Path, through: tuple[Path, ...]) -> Table:
             f"no such file, nor a bundled experiment ({', '.join(bundled)})"
             + suggestion(source, known)
         ) from None
+    except IsADirectoryError:
+        raise SpecError("is a folder; give a TOML file, or a bundled experiment") from None
     except (OSError, UnicodeDecodeError) as error:
         raise SpecError(f"cannot be read: {error}") from error
     except (tomllib.TOMLDecodeError, RecursionError) as error:
@@ -51,7 +53,7 @@ def _load(source: str, folder: Path, through: tuple[Path, ...]) -> Table:
         if not isinstance(base, str):
             raise SpecError(f"extends = {base!r}: must be the name of an experiment, or a file")
         if path.resolve() in through:
-            raise SpecError(f"extends = {base!r}: goes round in a circle")
+            raise SpecError("extends itself, by a detour or at once")
         with naming(f"extends = {base!r}"):
             inherited = _load(base, path.parent, (*through, path.resolve()))
         inherited = {key: inherited[key] for key in inherited if key not in ("name", "about")}

@@ -233,11 +233,11 @@ def _task(table: Table, protocol: str) -> Named:
     with naming(f"task {name!r}"):
         task = find_task(name)
 
-        from ..tasks.base import splits_of  # which needs torch, as the task does
+        from ..tasks.base import metric_of, splits_of  # which need torch, as the task does
 
         options = options_of(task, given)
-        if isinstance(task.metric, Metric):
-            _ = task.metric.is_maximized
+        if isinstance(task.metric, Metric | str):
+            metric_of(task)
         PROTOCOLS[protocol].splits(splits_of(task))
         if inspect.ismethod(task.check):  # else the task has a method of its own by this name
             try:

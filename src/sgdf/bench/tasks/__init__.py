@@ -55,7 +55,7 @@ def find_task(name: str) -> type[Task]:
         raise SpecError("this is no subclass of sgdf.bench.tasks.Task")
     missing = set(found.__abstractmethods__)
     if found.loss is Task.loss and found.step is Task.step:
-        missing.add("loss")
+        missing.add("loss (or step)")
     if missing:
         raise SpecError(f"this has no {', '.join(sorted(missing))}")
     return found

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from ..errors import SpecError
 from .metric import Metric
 
 
@@ -141,6 +142,8 @@ class Task(ABC):
         logged: dict[str, Tensor | float] = self.__dict__.setdefault("_logged", {})
         logged.clear()
         loss = self.loss(batch)
+        if not isinstance(loss, Tensor):
+            raise TypeError(f"loss(batch) returned {type(loss).__name__}, not a Tensor")
         numbers = {"loss": loss, **logged}
         update(loss)
         return numbers
@@ -188,6 +191,8 @@ def metric_of(task: Task | type[Task]) -> Metric:
     Raises:
         SpecError: if its direction is neither stated nor known from the name.
     """
+    if isinstance(task.metric, str) and task.selects == Task.selects:
+        raise SpecError(f'metric = "{task.metric}": write metric = Metric("{task.metric}")')
     # A task of before may use the name for something else.
     declared = task.metric if isinstance(task.metric, Metric) else None
     metric = declared or Metric(task.selects, task.largest)

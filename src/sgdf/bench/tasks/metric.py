@@ -41,6 +41,15 @@ class Metric:
     larger_is_better: bool | None = None
     unit: str | None = None
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str):
+            raise SpecError(f"a metric has a name, not {self.name!r}")
+        if self.larger_is_better not in (None, True, False):
+            raise SpecError(
+                f"the metric {self.name!r}: larger_is_better must be True or False, not "
+                f"{self.larger_is_better!r}"
+            )
+
     @property
     def is_maximized(self) -> bool:
         """Whether the largest value is the best.

@@ -15,6 +15,9 @@ from .ranks import Ranks
 
 def as_numbers(metrics: Mapping[str, Any]) -> Figures:
     """Return the metrics of an evaluation as plain numbers."""
+    if not isinstance(metrics, Mapping):
+        returned = type(metrics).__name__
+        raise TypeError(f"evaluate() returned {returned}, not metrics by name")
     numbers = {}
     for name, value in metrics.items():
         try:

@@ -72,15 +72,15 @@ def count_runs(document: Mapping[str, Any]) -> int:
 
 def task_help(name: str) -> str:
     """Return the documentation of a task and its options."""
-    from ...bench.tasks import Task, find_task  # which need torch
+    from ...bench.tasks import find_task  # which needs torch
 
     task = find_task(name)
-    docs = [inspect.cleandoc(one.__doc__ or "") for one in task.__mro__ if issubclass(one, Task)]
-    own, *inherited = docs
-    if "\nArgs:" not in own:  # then the options are those of a base class
-        explained = next((doc for doc in inherited if "\nArgs:" in doc), "")
-        own += "\n\n" + explained[explained.find("\nArgs:") + 1 :]
-    return f"{name}({_options(task)})\n\n{own}"
+    text = inspect.cleandoc(task.__doc__ or "")
+    maker = next(one for one in task.__mro__ if "__init__" in vars(one))
+    explained = inspect.cleandoc(maker.__doc__ or "")
+    if "\nArgs:" not in text and "\nArgs:" in explained:  # the constructor is a base class's
+        text += "\n\n" + explained[explained.find("\nArgs:") + 1 :]
+    return f"{name}({_options(task)})\n\n{text}"
 
 
 def optimizer_help(name: str) -> str:
