@@ -95,7 +95,7 @@ class Plan:
     @classmethod
     def from_table(cls, content: Table) -> Plan:
         """Return the plan of a worker's line."""
-        runs = tuple(run for table in content["runs"] for run in read(table).runs)
+        runs = tuple(run for table in content["runs"] for run in read(table, build=False).runs)
         probes = tuple(ProbeSpec(**probe) for probe in content["probes"])
         return cls(runs, Path(content["store"]), content["checkpoint_every"], probes)
 

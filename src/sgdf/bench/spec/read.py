@@ -74,21 +74,21 @@ def read(document: Table, build: bool = True) -> Experiment:
     wrong = misfit(document)
     if wrong:
         raise SpecError(f"{wrong}: must be a string, a number, true or false, or a list or table")
+    probe_tables = as_list(document.pop("probe", []))
     empty = empty_list(document)
     if empty:
         raise SpecError(f"{empty} = []: stands for no run; it needs an item at least")
     size = grid_size(document)
     if size > MAX_RUNS:
         raise SpecError(f"stands for {size:,} runs; at most {MAX_RUNS:,} are allowed")
-    probes = as_list(document.pop("probe", []))
     once = _Once()
     tables = list(grid(document))
     for table in tables:
         _check_run_names(table, once)
-    seen = tuple(_probe(table, build) for table in probes)
+    probes = tuple(_probe(table, build) for table in probe_tables)
     runs = [_run(table, build, once) for table in tables]
     runs.sort(key=lambda run: run.seed)  # so that a part of the grid compares all optimizers
-    return Experiment(name, about, tuple({run.key: run for run in runs}.values()), seen)
+    return Experiment(name, about, tuple({run.key: run for run in runs}.values()), probes)
 
 
 def check_names(document: Table) -> None:
