@@ -15,7 +15,7 @@ import sgdf
 from cases import needs_native
 from sgdf.analysis.cost import measure
 from sgdf.analysis.cost.measure import BASELINE, LIMIT, MEMORY_ALONE, gpt2_shapes
-from sgdf.analysis.cost.operations import _units, count_operations, operation_table
+from sgdf.analysis.cost.operations import count_operations, operation_table, units_of
 from sgdf.analysis.cost.plot import draw
 from sgdf.analysis.cost.report import Report
 from sgdf.bench.tasks.imagenet import networks
@@ -115,10 +115,10 @@ def small_problem():
 
 
 def test_powers_are_counted_as_the_paper_counts():
-    assert _units("pow", (None, 0.5), {}) == ["√"]
-    assert _units("pow", (None, 2), {}) == ["×"]
-    assert _units("pow", (None, 1), {}) == []
-    assert _units("pow", (None, 0.3), {}) == ["other"]
+    assert units_of("pow", (None, 0.5), {}) == ["√"]
+    assert units_of("pow", (None, 2), {}) == ["×"]
+    assert units_of("pow", (None, 1), {}) == []
+    assert units_of("pow", (None, 0.3), {}) == ["other"]
 
 
 @pytest.fixture(scope="module")
@@ -191,7 +191,7 @@ def test_spread_is_median_and_quartiles():
 
 def test_ratios_are_taken_round_by_round():
     """So that a machine that is slow in one round is slow for both."""
-    assert measure._ratios([1.0, 10.0, 2.0], [2.0, 20.0, 4.0]) == measure.Spread(0.5, 0.5, 0.5)
+    assert measure.ratios([1.0, 10.0, 2.0], [2.0, 20.0, 4.0]) == measure.Spread(0.5, 0.5, 0.5)
 
 
 def test_chart(result, tmp_path):

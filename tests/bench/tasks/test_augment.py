@@ -6,7 +6,7 @@ import pytest
 import torch
 from scipy import stats
 
-from sgdf.bench.tasks.cifar.augment import AugmentedPairs, cropped
+from sgdf.bench.tasks.cifar.augment import AugmentedPairs, crop
 from sgdf.bench.tasks.cifar.data import DEVIATION, MEAN
 from sgdf.bench.tasks.images.normalised import Normalised
 
@@ -32,7 +32,7 @@ def test_every_way_to_crop_and_flip_is_as_image_by_image(shape, dtype):
     images = torch.randint(1, 256, (len(WAYS), *shape)).to(dtype)
     before = images.clone()
     down, right, flipped = map(torch.tensor, zip(*WAYS, strict=True))
-    found = cropped(images, down, right, flipped)
+    found = crop(images, down, right, flipped)
     expected = [piece(image, *way) for image, way in zip(images, WAYS, strict=True)]
     assert found.dtype == dtype
     assert torch.equal(found, torch.stack(expected))
@@ -42,7 +42,7 @@ def test_every_way_to_crop_and_flip_is_as_image_by_image(shape, dtype):
 def test_what_is_done_to_a_batch_is_not_done_to_the_images():
     images = torch.randint(256, (2, 3, 8, 8), dtype=torch.uint8)
     before = images.clone()
-    cropped(images, *torch.full((2, 2), 4), torch.zeros(2, dtype=torch.bool)).fill_(0)
+    crop(images, *torch.full((2, 2), 4), torch.zeros(2, dtype=torch.bool)).fill_(0)
     assert torch.equal(images, before)
 
 
@@ -75,7 +75,7 @@ def batches(count, batch_size, seed):
 
 def test_what_the_pixels_tell_is_what_was_done():
     down, right, flipped = map(torch.tensor, zip(*WAYS, strict=True))
-    found = told(cropped(telling(len(WAYS)), down, right, flipped))
+    found = told(crop(telling(len(WAYS)), down, right, flipped))
     for mine, other in zip(found, (torch.arange(len(WAYS)), down, right, flipped), strict=True):
         assert torch.equal(mine, other)
 

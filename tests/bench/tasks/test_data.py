@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from made_data import NOWHERE, coloured, real_data, records, sha256, tiny, unpacked, with_files
 from sgdf.bench.errors import DataError, StoreError
 from sgdf.bench.tasks.assets import Archive, data_folder
-from sgdf.bench.tasks.cifar.data import CIFAR10, CIFAR100, MEAN, dealt_by_class
+from sgdf.bench.tasks.cifar.data import CIFAR10, CIFAR100, MEAN, deal_by_class
 
 CONTENT = {"one.bin": b"the first", "two.bin": bytes(range(256)) * 9000}
 each_format = pytest.mark.parametrize("cifar", [CIFAR10, CIFAR100], ids=lambda cifar: cifar.test)
@@ -401,7 +401,7 @@ def test_the_files_are_read_in_their_order_whatever_order_they_are_listed_in(fol
     )
 )
 def test_any_first_or_last_images_have_as_many_of_each_class(classes):
-    order = dealt_by_class(torch.tensor(classes)).tolist()
+    order = deal_by_class(torch.tensor(classes)).tolist()
     assert sorted(order) == list(range(len(classes)))
     dealt = [classes[index] for index in order]
     for cut in range(len(dealt) + 1):
@@ -416,7 +416,7 @@ def test_images_are_dealt_out_class_by_class_in_their_order(classes):
     dealt = [
         pile[turn] for turn in range(len(classes)) for pile in piles.values() if turn < len(pile)
     ]
-    assert dealt_by_class(torch.tensor(classes)).tolist() == dealt
+    assert deal_by_class(torch.tensor(classes)).tolist() == dealt
 
 
 # The real ones

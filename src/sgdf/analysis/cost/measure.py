@@ -278,8 +278,8 @@ def measure(
             Cost(
                 *name,
                 seconds=seconds,
-                to_adam=_ratios(own, times[BASELINE][1:]),
-                to_limit=_ratios(own, times[LIMIT][1:]) if LIMIT in times else None,
+                to_adam=ratios(own, times[BASELINE][1:]),
+                to_limit=ratios(own, times[LIMIT][1:]) if LIMIT in times else None,
                 state_bytes=state,
                 peak_bytes=held + state + _temporary_bytes(step) / size,
                 share=seconds.median / (seconds.median + forward_backward.median)
@@ -303,7 +303,8 @@ def _seconds(step: Step) -> float:
     return time.perf_counter() - start
 
 
-def _ratios(times: list[float], others: list[float]) -> Spread:
+def ratios(times: list[float], others: list[float]) -> Spread:
+    """Return the spread of the ratios of two measurements, round by round."""
     return Spread.of([own / other for own, other in zip(times, others, strict=True)])
 
 

@@ -71,7 +71,7 @@ class _Count(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's hoo
         result = func(*args, **(kwargs or {}))
         if isinstance(result, Tensor) and result.numel() == self.size:
             name = func.overloadpacket.__name__.removesuffix("_")
-            self.counts.update(_units(name, args, kwargs or {}))
+            self.counts.update(units_of(name, args, kwargs or {}))
         return result
 
 
@@ -94,7 +94,7 @@ _OTHER = {"clamp_min", "maximum", "abs", "sign"}
 _FACTORS = {"add": "alpha", "sub": "alpha", "addcmul": "value", "addcdiv": "value"}
 
 
-def _units(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[str]:
+def units_of(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[str]:
     """Return the operations of one kernel."""
     if name in _MOVES:
         return []

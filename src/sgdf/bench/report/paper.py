@@ -10,7 +10,7 @@ from ..catalog.lookup import options_of
 from ..catalog.optimizers import OPTIMIZERS, optimizer_options
 from ..paper.published import Published
 from ..paper.settings import published_settings
-from ..spec.grid import quoted
+from ..spec.grid import quote_lists
 from ..store.records import RunTable
 from ..tasks import TASKS, find_task
 from ..tasks.metric import direction_in_words, shown_as
@@ -86,7 +86,7 @@ def deviations(column: Published, table: RunTable) -> list[str]:
     defaults = options_of(find_task(task), {}) if task in TASKS else {}
     unmentioned = {key: value for key, value in defaults.items() if key in table["task"]}
     settings = published_settings(name).get(task, {}) if name in OPTIMIZERS else {}
-    options = quoted(optimizer_options(name, settings)) if settings else {}
+    options = quote_lists(optimizer_options(name, settings)) if settings else {}
     compared = [
         (table["task"], {**unmentioned, **column.task}),
         (table["train"], column.train),

@@ -10,7 +10,7 @@ from typing import Any
 from ..catalog.optimizers import find_optimizer, optimizer_options
 from ..errors import SpecError
 from ..spec.fields import read_table, unknown_key
-from ..spec.grid import as_list, grid, quoted
+from ..spec.grid import as_list, grid, quote_lists
 from ..spec.machine import automatic_device, resolve_machine
 from ..spec.read import read
 from ..store import files
@@ -60,7 +60,7 @@ def read_search(
             "to try for it into one [optimizer.search]"
         )
     options["storage"] = absolute_url(options["storage"])
-    problem = _with_machine(quoted(problem), threads)
+    problem = _with_machine(quote_lists(problem), threads)
     search = Search(problem, seeds, method, candidates, **options)
     _check(search, anywhere)
     return search
@@ -212,7 +212,7 @@ def _candidate(name: str, table: Table, searched: Table, method: Method) -> Cand
     fixed, *others = grid(rest)
     if others:
         raise SpecError(f"{_list_in(rest)}: is a list; is it to be searched?")
-    return Candidate(name, {"name": name, **quoted(fixed)}, _with_floats(name, fixed, space))
+    return Candidate(name, {"name": name, **quote_lists(fixed)}, _with_floats(name, fixed, space))
 
 
 def _names(table: Table) -> list[Any]:

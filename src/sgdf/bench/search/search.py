@@ -14,7 +14,7 @@ from pathlib import Path
 from optuna.trial import Trial
 
 from ..spec.fields import choice, whole
-from ..spec.grid import quoted
+from ..spec.grid import quote_lists
 from ..spec.machine import resolve_machine
 from ..spec.read import read
 from ..spec.run import Run
@@ -58,7 +58,7 @@ class Candidate:
 
     def optimizer(self, setting: Table) -> Table:
         """Return ``[optimizer]`` of an experiment with this setting."""
-        return {**self.table, **quoted(setting)}
+        return {**self.table, **quote_lists(setting)}
 
     @property
     def example(self) -> Table:

@@ -60,22 +60,22 @@ def grid(value: Any) -> Iterator[Any]:
         yield value
 
 
-def quoted(options: Table) -> Table:
+def quote_lists(options: Table) -> Table:
     """Put each list value into a list of its own, as an experiment file writes it."""
     return {key: _quoted(value) for key, value in options.items()}
 
 
 def _quoted(value: Any) -> Any:
     if isinstance(value, dict):
-        return quoted(value)
+        return quote_lists(value)
     return [list(value)] if isinstance(value, list | tuple) else value
 
 
-def misfit(value: Any, key: str = "") -> str | None:
+def find_misfit(value: Any, key: str = "") -> str | None:
     """Return a key with a value that no run can have (NaN, a date or a time), if there is one."""
     if isinstance(value, dict | list):
         inner = value.items() if isinstance(value, dict) else ((None, item) for item in value)
-        found = (misfit(item, ".".join(filter(None, (key, name)))) for name, item in inner)
+        found = (find_misfit(item, ".".join(filter(None, (key, name)))) for name, item in inner)
         return next(filter(None, found), None)
     fits = isinstance(value, bool | int | float | str) and value == value
     return None if fits else f"{key} = {value}"

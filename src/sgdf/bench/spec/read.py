@@ -27,7 +27,7 @@ from ..tasks import TASKS, find_task
 from ..tasks.metric import Metric
 from .document import apply_changes, load_document
 from .fields import read_table, unknown_key
-from .grid import as_list, empty_list, grid, grid_size, misfit
+from .grid import as_list, empty_list, find_misfit, grid, grid_size
 from .protocol import PROTOCOLS
 from .run import Experiment, Named, ProbeSpec, Run, Schedule, Training
 
@@ -71,7 +71,7 @@ def read(document: Table, build: bool = True) -> Experiment:
             "and '-', begin with a letter or digit, and hold no '..'; it is the file's name unless "
             'the file says name = "…"'
         )
-    wrong = misfit(document)
+    wrong = find_misfit(document)
     if wrong:
         raise SpecError(f"{wrong}: must be a string, a number, true or false, or a list or table")
     probe_tables = as_list(document.pop("probe", []))

@@ -11,7 +11,7 @@ from ...present.words import plural
 from ..store.identity import run_key
 from ..store.records import RunTable, Table
 from .fields import choice, rule, whole
-from .grid import quoted
+from .grid import quote_lists
 
 PRECISIONS = ("float32", "bfloat16", "float16")
 
@@ -120,13 +120,13 @@ class Run:
         return {
             "seed": self.seed,
             "protocol": self.protocol,
-            "task": {"name": self.task.name, **quoted(self.task.options)},
-            "optimizer": {"name": self.optimizer.name, **quoted(self.optimizer.options)},
+            "task": {"name": self.task.name, **quote_lists(self.task.options)},
+            "optimizer": {"name": self.optimizer.name, **quote_lists(self.optimizer.options)},
             "schedule": {
                 "name": self.schedule.name,
                 "every": self.schedule.every,
                 "warmup": self.schedule.warmup,
-                **quoted(self.schedule.options),
+                **quote_lists(self.schedule.options),
             },
             "train": self.train.as_table(),
         }

@@ -14,7 +14,7 @@ from ..errors import SpecError
 from .metric import Metric
 
 
-def drawn_from(scores: Tensor) -> Tensor:
+def draw_classes(scores: Tensor) -> Tensor:
     """Return a class for each row of scores, drawn from their softmax."""
     return torch.multinomial(scores.detach().float().softmax(-1), 1).squeeze(-1)
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .base import Batches, Task, drawn_from
+from .base import Batches, Task, draw_classes
 
 Pair = tuple[Tensor, Tensor]
 EVALUATION_BATCH = 1024
@@ -93,7 +93,7 @@ class Supervised(Task):
         if not self.classes:
             return super().sampled_loss(batch)
         outputs = self.model(batch[0])
-        return self.criterion(outputs, drawn_from(outputs)), len(outputs)
+        return self.criterion(outputs, draw_classes(outputs)), len(outputs)
 
     def evaluate(self, split: str) -> dict[str, float]:
         """Return loss and, for classes, accuracy."""

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..base import Task, drawn_from
+from ..base import Task, draw_classes
 from ..metric import Metric
 from ..sequence import Hidden, Windows, detach
 
@@ -98,7 +98,7 @@ class Characters(Task):
     def sampled_loss(self, batch: Any) -> tuple[Tensor, int]:
         """Return the loss on characters drawn from the predictions."""
         scores = self.model(batch[0], self.before)[0].flatten(0, 1)
-        return nn.functional.cross_entropy(scores, drawn_from(scores)), len(scores)
+        return nn.functional.cross_entropy(scores, draw_classes(scores)), len(scores)
 
     def evaluate(self, split: str) -> dict[str, float]:
         """Return the loss, and the same as perplexity and in bits."""

@@ -11,7 +11,7 @@ from torch import Tensor
 PADDING = 4
 
 
-def cropped(images: Tensor, down: Tensor, right: Tensor, flipped: Tensor) -> Tensor:
+def crop(images: Tensor, down: Tensor, right: Tensor, flipped: Tensor) -> Tensor:
     """Return a piece of each image after it was padded with zeros, as large as it was.
 
     Args:
@@ -59,7 +59,7 @@ class AugmentedPairs:
 
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
         for chosen, down, right, flipped in self.chunks:
-            yield cropped(self.images[chosen], down, right, flipped), self.targets[chosen]
+            yield crop(self.images[chosen], down, right, flipped), self.targets[chosen]
 
     def skip(self, count: int) -> AugmentedPairs:
         """Return them without the first ``count``."""

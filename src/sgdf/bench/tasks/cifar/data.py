@@ -49,7 +49,7 @@ class Cifar:
         """
         parts = [self._file(name, official) for name in self.train]
         images, classes = (torch.cat(tensors) for tensors in zip(*parts, strict=True))
-        order = dealt_by_class(classes)
+        order = deal_by_class(classes)
         return (images[order], classes[order]), self._file(self.test, official)
 
     def _file(self, name: str, official: bool) -> tuple[Tensor, Tensor]:
@@ -70,7 +70,7 @@ class Cifar:
         return records[:, self.labels :].contiguous().view(-1, 3, SIDE, SIDE), classes
 
 
-def dealt_by_class(classes: Tensor) -> Tensor:
+def deal_by_class(classes: Tensor) -> Tensor:
     """Return an order in which the first of each class come first, then the second, and so on."""
     by_class = torch.argsort(classes, stable=True)
     counts = torch.bincount(classes)
