@@ -42,7 +42,7 @@ def open_run(folder: str | Path, device: str = "cpu") -> tuple[Task, nn.Module]:
     importable_from(Path.cwd())
     run = read(dict(table), build=False).runs[0]
     # With the settings of this machine, which change how a model is trained, not what it is.
-    train = dataclasses.replace(run.train, device=device, compile=False, processes=1)
+    train = dataclasses.replace(run.train, device=device, compile=False)
     run = dataclasses.replace(run, train=train)
     with isolated(run.seed, torch.get_num_threads()):
         trainer = Trainer(run, Ranks(alone=True))
