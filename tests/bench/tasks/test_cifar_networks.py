@@ -69,7 +69,15 @@ def test_networks_make_the_image_smaller_stage_by_stage(name, shape):
     assert features.shape == (2, *shape)
 
 
-@pytest.mark.parametrize("name", NETWORKS)
+def test_the_mlp_has_two_hidden_layers():
+    for width, hidden in ((1.0, 512), (0.25, 128)):
+        linear = [layer for layer in on_paper("mlp", width=width) if isinstance(layer, nn.Linear)]
+        shapes = [tuple(layer.weight.shape) for layer in linear]
+        assert shapes == [(hidden, 3 * 32 * 32), (hidden, hidden), (10, hidden)]
+
+
+# Most of the MLP's parameters are in its first layer, whose inputs are the pixels.
+@pytest.mark.parametrize("name", [name for name in NETWORKS if name != "mlp"])
 def test_parameters_go_with_the_square_of_the_width(name):
     for width in (0.5, 0.25):
         share = parameters(on_paper(name, width=width)) / parameters(on_paper(name))

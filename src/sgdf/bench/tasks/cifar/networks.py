@@ -2,7 +2,8 @@
 
 VGG11, ResNet18, ResNet34 and DenseNet121 are the large ones with a stem that keeps the image's
 size; ResNet8, 20 and 56 are those that were made for CIFAR from the start, with three narrow
-stages and shortcuts without parameters (He et al., 2016).
+stages and shortcuts without parameters (He et al., 2016). The MLP is for comparisons that need a
+network without convolutions.
 """
 
 from __future__ import annotations
@@ -25,6 +26,16 @@ from ..images.families import (
     vgg_features,
 )
 from ..images.normalised import Normalised
+from .data import SIDE
+
+
+def mlp(classes: int, width: float) -> nn.Module:
+    """Return two hidden layers of 512 units, fully connected."""
+    hidden = _channels(512, width)
+    layers: list[nn.Module] = [nn.Flatten()]
+    for inputs in (3 * SIDE * SIDE, hidden):
+        layers += [nn.Linear(inputs, hidden), nn.ReLU(inplace=True)]
+    return nn.Sequential(*layers, nn.Linear(hidden, classes))
 
 
 def vgg11(classes: int, width: float, batch_norm: bool = False) -> nn.Module:
@@ -74,6 +85,7 @@ def _channels(full: int, width: float) -> int:
 
 
 NETWORKS: dict[str, Callable[[int, float], nn.Module]] = {
+    "mlp": mlp,
     "vgg11": vgg11,
     "vgg11_bn": lambda classes, width: vgg11(classes, width, batch_norm=True),
     "resnet8": lambda classes, width: resnet_of_he(classes, width, 1),

@@ -23,8 +23,8 @@ class CifarTask(Supervised):
     """Small photographs, cropped and flipped at random, with a network trained from scratch.
 
     Args:
-        network: one of vgg11, vgg11_bn, resnet8, resnet18, resnet20, resnet34, resnet56 and
-            densenet121.
+        network: one of mlp, vgg11, vgg11_bn, resnet8, resnet18, resnet20, resnet34, resnet56
+            and densenet121.
         width: the share of its channels that the network keeps.
         train_images: how many images are trained on, as many of each class.
         validation_images: how many are held back for choosing; under the paper's protocol they
