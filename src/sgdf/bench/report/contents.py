@@ -16,6 +16,7 @@ from ...present.document import Detail, Document
 from ...present.table import OVERALL
 from ...present.words import plural
 from ..paper.published import Published
+from ..store.run_folder import State
 from .curves import plots
 from .findings import Findings, Setting
 from .optimizer_styles import optimizer_styles
@@ -55,14 +56,21 @@ def build_document(
 
 def _summary(findings: Findings) -> tuple[str, ...]:
     runs = findings.runs
-    finished = sum(run.chosen is not None for run in runs)
+    finished = sum(run.state is State.FINISHED for run in runs)
+    without_value = sum(run.lacks_value for run in runs)
     lines = [
         f"{plural(len(findings.optimizers), 'optimizer')} on "
         f"{plural(len(findings.problems), 'problem')}: {finished} of {plural(len(runs), 'run')} "
         "finished."
     ]
-    if finished < len(runs) or findings.unreadable:
-        lines.append(f'The others are listed under "{LEFT_OUT}".')
+    if without_value:
+        one = without_value == 1
+        lines.append(
+            f"{plural(without_value, 'finished run')} {'has' if one else 'have'} no finite value "
+            f"of {'its' if one else 'their'} metric, and {'is' if one else 'are'} in no mean."
+        )
+    if finished < len(runs) or findings.unreadable or without_value:
+        lines.append(f'Runs without a result are listed under "{LEFT_OUT}".')
     if max((problem.most_seeds for problem in findings.problems), default=0) == 1:
         lines.append("Each setting has at most one seed that finished, so no figure has a spread.")
     return tuple(lines)

@@ -68,8 +68,8 @@ _SEEDS = (
 _CURVES = "Means over the finished runs; bands reach from the lowest run to the highest."
 _RATES = (
     "The {}, by which settings are judged: the mean over the seeds, with a band from the lowest "
-    "seed to the highest. A cross at the edge marks a learning rate at which a run diverged or "
-    "failed."
+    "seed to the highest. A cross at the edge marks a learning rate at which a run diverged, "
+    "failed or had no finite value."
 )
 _PROFILE = (
     "For each factor, the share of instances (a problem with a seed) on which the optimizer "
@@ -167,7 +167,11 @@ def _rates(problem: Problem, by_name: dict[str, Style]) -> Figure | None:
         if setting.rate:
             rest = ", ".join(settings_label(rateless[setting.key], rateless)[1:])
             series.setdefault((setting.optimizer, rest), {})[setting.rate] = setting
-    several = {name: by_rate for name, by_rate in series.items() if len(by_rate) > 1}
+    several = {
+        name: by_rate
+        for name, by_rate in series.items()
+        if len(by_rate) > 1 and any(s.finished or _is_lost(s) for s in by_rate.values())
+    }
     if not several:
         return None
     sheet = Sheet(1, 7.0, 3.4, [rest for _, rest in several])
@@ -197,7 +201,7 @@ def _rates(problem: Problem, by_name: dict[str, Style]) -> Figure | None:
             [scale * max(sample.values) for sample in shown.values()],
             style.color,
         )
-        lost = [rate for rate in by_rate if any(run.lost for run in by_rate[rate].runs)]
+        lost = [rate for rate in by_rate if _is_lost(by_rate[rate])]
         (crosses,) = panel.plot(
             lost,
             [0.02 if problem.larger_is_better else 0.98] * len(lost),
@@ -213,6 +217,11 @@ def _rates(problem: Problem, by_name: dict[str, Style]) -> Figure | None:
     if unit == "%":
         show_per_cent(panel)
     return sheet.legend(labelled)
+
+
+def _is_lost(setting: Setting) -> bool:
+    """Return whether a run of a setting is lost."""
+    return any(run.lost for run in setting.runs)
 
 
 def _without_rate(setting: Setting) -> Table:

@@ -83,15 +83,29 @@ class RunRecord:
 
     @property
     def lost(self) -> bool:
-        """Whether the run diverged or failed."""
-        return self.state in (State.DIVERGED, State.FAILED)
+        """Whether the run diverged, failed, or finished without a finite value of its metric."""
+        return self.state in (State.DIVERGED, State.FAILED) or self.lacks_value
 
     @property
+    def lacks_value(self) -> bool:
+        """Whether the run is finished, but its metric was not finite."""
+        return self.state is State.FINISHED and self.chosen is None
+
+    @cached_property
     def chosen(self) -> EpochFigures | None:
-        """The figures of the chosen epoch; None unless the run is finished."""
+        """The figures of the chosen epoch; None unless the run is finished with finite values.
+
+        The metric has to be finite on the data that the epoch was chosen on, and on the test
+        data: otherwise there is nothing to compare.
+        """
         if self.result is None or self.state is not State.FINISHED:
             return None
-        return chosen_epoch(self.result)
+        row, metric = chosen_epoch(self.result), self.result["metric"]
+        if row is None:
+            return None
+        judged_on = PROTOCOLS[self.table["protocol"]].chooses_on
+        values = (figures_on(row, split).get(metric, 0.0) for split in (judged_on, "test"))
+        return row if all(map(math.isfinite, values)) else None
 
     def value(self, split: str, metric: str, epoch: str = "") -> float | None:
         """Return a metric at the chosen epoch, or at the ``"last"`` one; None if it is missing."""
@@ -127,7 +141,7 @@ class Setting:
 
     @property
     def finished(self) -> tuple[RunRecord, ...]:
-        """The finished runs."""
+        """The finished runs whose metric has a finite value."""
         return tuple(run for run in self.runs if run.chosen is not None)
 
     def values(self, split: str, metric: str, epoch: str = "") -> dict[int, float]:

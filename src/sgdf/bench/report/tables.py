@@ -261,7 +261,7 @@ def _to_target(target: Target, index: int) -> Table:
         f"Time to {problem.metric} {value}",
         f"The target is {problem.metric} of {bound} {value} on {problem.judged_on} data "
         f"({problem.direction}), {origin}. Times are medians over the seeds; a setting has missed "
-        "the target if half of its seeds or more have. A run that diverged or failed misses the "
+        "the target if half of its seeds or more have. A lost run misses the "
         "target; an unfinished run does not count. The time of evaluations is not counted.",
         ("optimizer", "seeds that reach it", "epochs", "steps", "seconds"),
         tuple(rows),
@@ -303,7 +303,7 @@ def _left_out(findings: Findings) -> Table:
         for problem in findings.problems
         for setting in problem.settings
         for run in setting.runs
-        if run.state is not State.FINISHED
+        if run.chosen is None
     ]
     rows += [
         (Cell(NOTHING), Cell(NOTHING), Cell(NOTHING), Cell("unreadable"), Cell(str(path)), Cell(""))
@@ -313,8 +313,9 @@ def _left_out(findings: Findings) -> Table:
         "trouble",
         OVERALL,
         LEFT_OUT,
-        "No mean above includes these runs. Diverged and failed runs are lost: their seeds have no "
-        "result. The next sgdf run repairs damaged runs, and resumes unfinished ones.",
+        "No mean above includes these runs. Runs that diverged, failed or have no finite value are "
+        "lost: their seeds have no result. The next sgdf run repairs damaged runs, and "
+        "resumes unfinished ones.",
         ("problem", "setting", "seed", "state", "what happened", "run"),
         tuple(rows),
     )
@@ -325,6 +326,8 @@ def _what_happened(run: RunRecord) -> str:
         return f"diverged at step {run.result['diverged_at_step']:,}"
     if run.state is State.FAILED:
         return run.failure
+    if run.lacks_value and run.result:
+        return f"no finite {run.result['metric']}"
     if not run.epochs:
         return NOTHING
     done = run.epochs[-1]["step" if run.table["train"].get("steps") else "epoch"]
@@ -344,5 +347,7 @@ def _seeds_cell(setting: Setting) -> Cell:
         if state is not State.FINISHED
         and (count := sum(run.state is state for run in setting.runs))
     ]
+    if without := sum(run.lacks_value for run in setting.runs):
+        others.append(f"{without} without a finite value")
     text = str(done) if done == all_ else f"{done} of {all_} ({', '.join(others)})"
     return Cell(text, done, {"finished": done, "all": all_})

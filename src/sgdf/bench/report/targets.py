@@ -46,7 +46,7 @@ class Target:
         return cls(problem, worst[len(worst) // 4], False)
 
     def hit(self, run: RunRecord) -> Hit | None:
-        """Return when a run first reached the target; None if it never did, diverged or failed."""
+        """Return when a run first reached the target; None if it never did or is lost."""
         if run.lost:
             return None
         split, metric, largest = (
@@ -61,7 +61,7 @@ class Target:
         return None
 
     def hits(self, setting: Setting) -> list[Hit | None]:
-        """Return the hit or miss of each run that finished, diverged or failed."""
+        """Return the hit or miss of each run that is finished or lost."""
         return [self.hit(run) for run in setting.runs if run.lost or run.chosen]
 
     def typical(self, setting: Setting) -> Hit | None:
@@ -99,8 +99,8 @@ def profiles(targets: Sequence[Target]) -> dict[str, list[float]]:
     """Return for each optimizer its steps divided by those of the fastest, for each instance.
 
     The ratios of an optimizer are sorted. Only optimizers that were tried on every problem count,
-    and only instances on which each of them has a run that finished, diverged or failed, and one
-    of them reached the target. A problem on which an optimizer has several settings, and whose
+    and only instances on which each of them has a run that is finished or lost, and one of them
+    reached the target. A problem on which an optimizer has several settings, and whose
     protocol leaves no data to choose one, is left out.
     """
     settings = [

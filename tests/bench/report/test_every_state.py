@@ -1,0 +1,166 @@
+"""The report on a grid of learning rates in every state that its runs can be in."""
+
+import csv
+import io
+import itertools
+import json
+import math
+
+import pytest
+
+from made_runs import begin, make_run, result_of, rows_of, table_of
+from sgdf.bench.report.targets import Target
+from sgdf.bench.report.write import Report
+from sgdf.bench.store.run_folder import State
+
+GRID = list(itertools.product(("sgd", "adam"), (0.1, 1.0), (0, 1, 2)))
+"""The optimizers, learning rates and seeds of the runs."""
+
+
+def wait(store, **spec):
+    begin(store, table_of(**spec))
+
+
+def start(store, **spec):
+    begin(store, table_of(**spec)).append(rows_of([0.2, 0.3]))
+
+
+def pause(store, **spec):
+    folder = begin(store, table_of(**spec))
+    folder.append(rows_of([0.2]))
+    folder.save(b"a checkpoint", 10)
+
+
+def fail(store, **spec):
+    begin(store, table_of(**spec)).fail("RuntimeError: no")
+
+
+def diverge(store, **spec):
+    make_run(store, [], diverged=3, **spec)
+
+
+def diverge_late(store, **spec):
+    make_run(store, [0.2, 0.3], diverged=15, **spec)
+
+
+def end_in_nan(store, **spec):
+    make_run(store, [math.nan, math.nan], **spec)
+
+
+def end_in_infinity(store, **spec):
+    make_run(store, [math.inf, math.inf], **spec)
+
+
+def finish(store, **spec):
+    make_run(store, [0.3, 0.5 + 0.01 * spec["seed"] + 0.1 * (spec["lr"] == 0.1)], **spec)
+
+
+STATES = (wait, start, pause, fail, diverge, diverge_late, end_in_nan, end_in_infinity, finish)
+
+
+def report_on(store, make):
+    """Write runs, each by one of the functions, and return the report and its folder."""
+    functions = itertools.cycle(make)
+    for (optimizer, lr, seed), function in zip(GRID, functions, strict=False):
+        function(store, optimizer=optimizer, lr=lr, seed=seed)
+    report = Report.of([store])
+    folder = store / "report"
+    report.write(folder)
+    return report, folder
+
+
+def table_named(report, name):
+    (table,) = [table for table in report.document.tables if table.name == name]
+    return table
+
+
+@pytest.mark.parametrize("state", STATES, ids=lambda state: state.__name__)
+def test_all_runs_in_one_state(tmp_path, state):
+    report, folder = report_on(tmp_path, [state])
+    assert f"of {len(GRID)} runs finished" in (folder / "index.html").read_text()
+    (problem,) = json.loads((folder / "results.json").read_text())
+    with_figures = [setting for setting in problem["settings"] if setting["figures"]]
+    assert len(with_figures) == (4 if state is finish else 0)
+    assert len(list(csv.DictReader(io.StringIO((folder / "runs.csv").read_text())))) == len(GRID)
+    names = {plot.name for plot in report.document.plots}
+    ended = state not in (wait, start, pause)
+    assert ("rates-0" in names) is ended, "a figure needs something to show"
+
+
+def test_runs_in_all_states_together(tmp_path):
+    report, _ = report_on(tmp_path, STATES)
+    trouble = table_named(report, "trouble")
+    finished = [run for run in report.findings.runs if run.chosen]
+    assert len(trouble.rows) == len(GRID) - len(finished)
+
+
+def test_one_seed(tmp_path):
+    for optimizer, lr in itertools.product(("sgd", "adam"), (0.1, 1.0)):
+        finish(tmp_path, optimizer=optimizer, lr=lr, seed=0)
+    report = Report.of([tmp_path])
+    report.write(tmp_path / "report")
+    assert "rates-0" in {plot.name for plot in report.document.plots}
+
+
+def test_one_optimizer_without_a_result_leaves_the_others_their_figures(tmp_path):
+    for optimizer, lr, seed in GRID:
+        (finish if optimizer == "sgd" else wait)(tmp_path, optimizer=optimizer, lr=lr, seed=seed)
+    report = Report.of([tmp_path])
+    report.write(tmp_path / "report")
+    (rates,) = [plot for plot in report.document.plots if plot.name == "rates-0"]
+    (legend,) = rates.figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == ["sgd"]
+
+
+# A metric that is never finite
+
+
+@pytest.fixture(scope="module")
+def with_nan(tmp_path_factory):
+    """The report on sgd with three seeds, one of which has NaN for its metric, and on adam."""
+    store = tmp_path_factory.mktemp("nan")
+    for optimizer, seed in itertools.product(("sgd", "adam"), (0, 1, 2)):
+        function = end_in_nan if (optimizer, seed) == ("sgd", 1) else finish
+        function(store, optimizer=optimizer, lr=0.1, seed=seed)
+    report = Report.of([store])
+    report.write(store / "report")
+    return report, store / "report"
+
+
+def test_a_run_without_a_finite_value_is_finished_and_in_no_mean(with_nan):
+    report, folder = with_nan
+    assert "6 of 6 runs finished" in report.document.summary[0]
+    assert "1 finished run has no finite value of its metric, and is in no mean." in (
+        report.document.summary
+    )
+    results = table_named(report, "results-0")
+    row = next(row for row in results.rows if row[0].text == "sgd")
+    cells = dict(zip(results.columns, row, strict=True))
+    assert cells["test accuracy (%)"].parts["mean"] == pytest.approx(61.0)
+    assert cells["seeds"].text == "2 of 3 (1 without a finite value)"
+    (trouble,) = table_named(report, "trouble").rows
+    assert [cell.text for cell in trouble[3:5]] == ["finished", "no finite accuracy"]
+    (problem,) = json.loads((folder / "results.json").read_text())
+    by_name = {setting["optimizer"]["name"]: setting for setting in problem["settings"]}
+    assert list(by_name["sgd"]["figures"]["test accuracy"]["by seed"]) == ["0", "2"]
+    assert by_name["sgd"]["lost runs"] == 1
+
+
+def test_a_run_without_a_finite_value_misses_every_target(with_nan):
+    report, _ = with_nan
+    (problem,) = report.findings.problems
+    target = Target.of(problem, 0.5)
+    (sgd,) = [setting for setting in problem.settings if setting.optimizer == "sgd"]
+    assert [hit is not None for hit in target.hits(sgd)] == [True, False, True]
+
+
+def test_a_test_value_that_is_not_finite_counts_as_none(tmp_path):
+    rows = rows_of([0.5, 0.6])
+    for row in rows:
+        row["test"]["accuracy"] = math.nan
+    begin(tmp_path, table_of()).finish(State.FINISHED, result_of(rows), rows)
+    finish(tmp_path, optimizer="adam", lr=0.1, seed=0)
+    report = Report.of([tmp_path])
+    (problem,) = report.findings.problems
+    assert [setting.optimizer for setting in problem.headline] == ["adam", "sgd"]
+    assert [run.chosen is None for run in problem.runs] == [False, True]
