@@ -13,7 +13,7 @@ from matplotlib.ticker import PercentFormatter
 from ...present.plots import Plot, Sheet, band, drawing, mark, reveal, show_per_cent, use_log_axis
 from ...present.styles import Style
 from ...present.table import OVERALL
-from ..spec.labels import Table, settings_label
+from ..spec.labels import Labels, Table
 from ..store.records import Row, figures_on
 from .findings import Findings, Problem, Setting
 from .optimizer_styles import optimizer_styles
@@ -163,9 +163,10 @@ def _rates(problem: Problem, by_name: dict[str, Style]) -> Figure | None:
     """Draw the metric against the learning rate, for optimizers with several rates."""
     series: dict[tuple[str, str], dict[float, Setting]] = {}
     rateless = {setting.key: _without_rate(setting) for setting in problem.settings}
+    names = Labels(rateless.values())
     for setting in problem.settings:
         if setting.rate:
-            rest = ", ".join(settings_label(rateless[setting.key], rateless)[1:])
+            rest = ", ".join(names.setting(rateless[setting.key])[1:])
             series.setdefault((setting.optimizer, rest), {})[setting.rate] = setting
     several = {
         name: by_rate

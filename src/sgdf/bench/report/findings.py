@@ -16,7 +16,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from ..spec.labels import order, settings_label
+from ..spec.labels import Labels, order
 from ..spec.protocol import PROTOCOLS, Protocol
 from ..spec.run import length_in_words
 from ..store.records import (
@@ -328,9 +328,9 @@ def gather(folders: Iterable[RunFolder]) -> Findings:
             unreadable.append(folder.path)
         else:
             runs.setdefault(run.key, run)
-    tables = {key: run.table for key, run in runs.items()}
+    names = _problem_names([run.table for run in runs.values()])
     problems = [
-        _make_problem(list(group), tables)
+        _make_problem(list(group), names)
         for _, group in itertools.groupby(sorted(runs.values(), key=_problem_key), key=_problem_key)
     ]
     return Findings(tuple(problems), tuple(unreadable))
@@ -362,23 +362,35 @@ def _setting_key(run: RunRecord) -> str:
     return json.dumps(rest, sort_keys=True)
 
 
-def _make_problem(runs: list[RunRecord], all_tables: Mapping[str, RunTable]) -> Problem:
-    tables = {run.key: run.table for run in runs}
+def _make_problem(runs: list[RunRecord], problem_name: Callable[[RunTable], str]) -> Problem:
+    names = Labels(run.table for run in runs)
     settings = []
     for _, group in itertools.groupby(sorted(runs, key=_setting_key), key=_setting_key):
         by_seed = sorted(group, key=lambda run: run.seed)
         table = by_seed[0].table
-        name = ", ".join(settings_label(table, tables)[1:])
+        name = ", ".join(names.setting(table)[1:])
         settings.append(Setting(name, str(table["optimizer"]["name"]), tuple(by_seed)))
     settings.sort(key=lambda setting: order(setting.table))
-    return Problem(_problem_name(runs[0].table, all_tables), tuple(settings))
+    return Problem(problem_name(runs[0].table), tuple(settings))
 
 
-def _problem_name(table: RunTable, all_tables: Mapping[str, RunTable]) -> str:
-    name = settings_label(table, all_tables)[0]
-    alike = [other for other in all_tables.values() if other["task"] == table["task"]]
-    if len({length_in_words(other["train"]) for other in alike}) > 1:
-        name += f", {length_in_words(table['train'])}"
-    if len({other["protocol"] for other in alike}) > 1:
-        name += f", {table['protocol']} protocol"
+def _problem_names(tables: Sequence[RunTable]) -> Callable[[RunTable], str]:
+    """Return a function that names the problem of a run among those of all runs."""
+    names = Labels(tables)
+    lengths: dict[str, set[str]] = {}
+    protocols: dict[str, set[str]] = {}
+    for table in tables:
+        task = json.dumps(table["task"], sort_keys=True)
+        lengths.setdefault(task, set()).add(length_in_words(table["train"]))
+        protocols.setdefault(task, set()).add(table["protocol"])
+
+    def name(table: RunTable) -> str:
+        task = json.dumps(table["task"], sort_keys=True)
+        parts = [names.setting(table)[0]]
+        if len(lengths[task]) > 1:
+            parts.append(length_in_words(table["train"]))
+        if len(protocols[task]) > 1:
+            parts.append(f"{table['protocol']} protocol")
+        return ", ".join(parts)
+
     return name

@@ -2,10 +2,60 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 Table = Mapping[str, Any]
+
+
+class Labels:
+    """The names of runs among all runs that are shown together.
+
+    What differs is found once, in one pass over all tables.
+
+    Args:
+        tables: the tables of all runs.
+    """
+
+    def __init__(self, tables: Iterable[Table]) -> None:
+        self._firsts: dict[tuple[str, str], Table] = {}
+        self._differing: dict[tuple[str, str], set[str]] = {}
+        self._protocols: set[Any] = set()
+        for table in tables:
+            self._protocols.add(table.get("protocol"))
+            for kind in ("task", "optimizer"):  # held against others of the same name
+                self._compare((kind, table[kind]["name"]), table[kind])
+            for kind in ("schedule", "train"):
+                self._compare((kind, ""), table.get(kind, {}))
+
+    def _compare(self, group: tuple[str, str], part: Table) -> None:
+        """Note in which keys a part of a table differs from the first of its group."""
+        first = self._firsts.setdefault(group, part)
+        self._differing.setdefault(group, set()).update(
+            key for key in {**first, **part} if part.get(key) != first.get(key)
+        )
+
+    def setting(self, table: Table) -> list[str]:
+        """Return the parts of a setting's name: task, optimizer, and what else differs."""
+        parts = []
+        for kind in ("task", "optimizer"):
+            name = table[kind]["name"]
+            options = self._differing_items((kind, name), table[kind])
+            parts.append(" ".join([name, *(f"{key}={_text(value)}" for key, value in options)]))
+        for kind in ("schedule", "train"):
+            options = self._differing_items((kind, ""), table.get(kind, {}))
+            parts += [f"{kind}.{key}={value}" for key, value in options]
+        if len(self._protocols) > 1:
+            parts.append(f"{table['protocol']} protocol")
+        return parts
+
+    def _differing_items(self, group: tuple[str, str], part: Table) -> list[tuple[str, Any]]:
+        differing = self._differing[group]
+        return [(key, value) for key, value in part.items() if key in differing]
+
+    def run(self, table: Table) -> str:
+        """Return the name of a run: that of its setting, and its seed."""
+        return ", ".join([*self.setting(table), f"seed {table['seed']}"])
 
 
 def labels(tables: Mapping[str, Table]) -> dict[str, str]:
@@ -15,21 +65,8 @@ def labels(tables: Mapping[str, Table]) -> dict[str, str]:
     >>> labels({"a": sgd, "b": {**sgd, "optimizer": {"name": "sgd", "lr": 0.2}}})
     {'a': 'digits, sgd lr=0.1, seed 0', 'b': 'digits, sgd lr=0.2, seed 0'}
     """
-    return {
-        key: ", ".join([*settings_label(table, tables), f"seed {table['seed']}"])
-        for key, table in tables.items()
-    }
-
-
-def settings_label(table: Table, tables: Mapping[str, Table]) -> list[str]:
-    """Return the parts of a setting's name: task, optimizer, and what else differs among runs."""
-    parts = [_part_label(table, tables, kind) for kind in ("task", "optimizer")]
-    for kind in ("schedule", "train"):
-        differing = _differing(table, list(tables.values()), kind)
-        parts += [f"{kind}.{key}={value}" for key, value in differing.items()]
-    if len({other.get("protocol") for other in tables.values()}) > 1:
-        parts.append(f"{table['protocol']} protocol")
-    return parts
+    names = Labels(tables.values())
+    return {key: names.run(table) for key, table in tables.items()}
 
 
 def order(table: Table) -> list[tuple[int, float, str]]:
@@ -52,23 +89,6 @@ def setting_text(options: Table) -> str:
 
 def _name_first(item: tuple[str, Any]) -> tuple[bool, str]:
     return item[0] != "name", item[0]
-
-
-def _part_label(table: Table, tables: Mapping[str, Table], kind: str) -> str:
-    """Return the name of a run's task or optimizer, and the options in which others differ."""
-    name = table[kind]["name"]
-    alike = [other for other in tables.values() if other[kind]["name"] == name]
-    options = [f"{key}={_text(value)}" for key, value in _differing(table, alike, kind).items()]
-    return " ".join([name, *options])
-
-
-def _differing(table: Table, others: list[Table], kind: str) -> dict[str, Any]:
-    """Return the values of a run's part, ``"train"`` for example, that not all others have."""
-    return {
-        key: value
-        for key, value in table.get(kind, {}).items()
-        if any(other.get(kind, {}).get(key) != value for other in others)
-    }
 
 
 def _text(value: Any) -> str:

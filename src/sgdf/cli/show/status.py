@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rich.markup import escape
 from rich.table import Table
 
-from ...bench.spec.labels import labels, order, settings_label
+from ...bench.spec.labels import Labels, labels, order
 from ...bench.store.records import Result, RunTable, chosen_epoch, figures_on, is_chosen_on_test
 from ...bench.store.run_folder import RunFolder, State
 from ...bench.tasks.metric import direction_in_words
@@ -52,8 +52,9 @@ def setting_table(
         results: those of finished and diverged runs.
     """
     settings: dict[str, list[str]] = {}
+    names = Labels(tables.values())
     for key in sorted(tables, key=lambda key: order(tables[key])):
-        settings.setdefault(", ".join(settings_label(tables[key], tables)), []).append(key)
+        settings.setdefault(", ".join(names.setting(tables[key])), []).append(key)
     shown = [state for state in State if state in states.values()]
     metrics = {(result["metric"], result["largest"]) for result in (results or {}).values()}
     result = bare_table("setting")
