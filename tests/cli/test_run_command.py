@@ -33,8 +33,11 @@ def test_a_grid_from_beginning_to_end(place):
 def test_the_spec_of_a_run_is_an_experiment_in_its_own_store(place):
     sgdf("run", "mine.toml", "--set", "optimizer.name=sgd")
     (folder,) = Store("results/mine").folders()
+    assert Store("results/mine").experiments() == {"mine": "two runs"}
     assert "1 run, 1 done, in results/mine" in sgdf("run", folder.path / "spec.toml")
     sgdf("run", folder.path / "spec.toml", "--out", "again")
+    assert Store("results/mine").experiments() == {"mine": "two runs"}
+    assert Store("again").experiments() == {}
     (again,) = Store("again").folders()
     assert again.result()["weights"] == folder.result()["weights"]
 

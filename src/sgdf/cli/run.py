@@ -110,8 +110,10 @@ def _run(
         crew.check(ranks)
         with naming(experiment):
             loaded = resolve_machine(loaded, crew.threads, ranks.count, anywhere=crew.is_elsewhere)
-        place = Path(out) if out else store_of(experiment) or Path("results") / loaded.name
-        conduct = Conduct(Plan(loaded.runs, place, checkpoint_every, loaded.probes))
+        origin = store_of(experiment)  # of a run that is given by its own spec.toml
+        place = Path(out) if out else origin or Path("results") / loaded.name
+        plan = Plan(loaded.runs, place, checkpoint_every, loaded.probes)
+        conduct = Conduct(plan, None if origin else loaded)
         if not dry_run:
             _do_runs(conduct, crew, retry, is_first=ranks.rank == 0)
         elif ranks.rank == 0:

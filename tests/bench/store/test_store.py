@@ -228,3 +228,16 @@ def test_foreign_folders_in_a_store_harm_nothing(store, run):
     tables = {folder.key: folder.table() for folder in store.folders()}
     assert tables == {run.key: run.as_table(), "holiday photos": None}
     assert isinstance(store.folders()[0], RunFolder)
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"\xff", b"[1]", b'{"mine": 3}', b'"mine"', b"[" * 100_000]
+)
+def test_what_experiments_are_about_may_be_missing_or_damaged(tmp_path, content):
+    store = Store(tmp_path)
+    assert store.experiments() == {}
+    (tmp_path / "experiments.json").write_bytes(content)
+    assert store.experiments() == {}
+    store.add_experiment("mine", "two runs")
+    store.add_experiment("other", "")
+    assert store.experiments() == {"mine": "two runs", "other": ""}

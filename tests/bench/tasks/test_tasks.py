@@ -8,6 +8,7 @@ from bench_tasks import run_of
 from sgdf.bench.tasks import TASKS, find_task
 from sgdf.bench.training.randomness import seed_all
 from sgdf.bench.training.ranks import Ranks
+from sgdf.bench.training.result import result_of
 from sgdf.bench.training.trainer import Trainer
 
 FETCHED = {"cifar10", "cifar100"}  # whose data need not be there: test_cifar.py makes its own
@@ -48,6 +49,23 @@ def test_splits_have_nothing_in_common(name):
     ]
     ends = [start + part.nbytes for start, part in zip(starts, inputs, strict=True)]
     assert ends[:2] == starts[1:]  # consecutive stretches of one tensor
+
+
+@each_task
+def test_the_examples_are_counted(name):
+    trainer = trainer_of(name)
+    counts = result_of(trainer)["examples"]
+    assert list(counts) == ["train", "validation", "test"]
+    for split, part in trainer.task.data.items():
+        assert counts[split] == len(part[0] if isinstance(part, tuple) else part) > 0
+
+
+def test_a_task_that_cannot_count_its_examples_keeps_its_result(monkeypatch):
+    trainer = trainer_of("digits-mlp")
+    monkeypatch.setattr(trainer.task, "count_examples", lambda: 1 / 0)
+    result = result_of(trainer)
+    assert "examples" not in result
+    assert result["parameters"] > 0
 
 
 @each_task

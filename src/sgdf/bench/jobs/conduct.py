@@ -15,7 +15,7 @@ from functools import cached_property
 import torch
 
 from ..errors import SpecError, StoreError
-from ..spec.run import Run
+from ..spec.run import Experiment, Run
 from ..store.run_folder import State, Store
 from ..training.ranks import Ranks
 from . import ray_cluster
@@ -76,9 +76,15 @@ class Crew:
 
 @dataclass(frozen=True)
 class Conduct:
-    """A plan that is carried out, and the state that each of its runs had before."""
+    """A plan that is carried out, and the state that each of its runs had before.
+
+    Attributes:
+        plan: the runs, and where they are kept.
+        experiment: where they come from; its name and what it is about are kept beside the runs.
+    """
 
     plan: Plan
+    experiment: Experiment | None = None
 
     @cached_property
     def store(self) -> Store:
@@ -114,6 +120,9 @@ class Conduct:
             StoreError: if data are missing and cannot be downloaded.
         """
         self.without_result.prepare(retry)
+        if self.experiment is not None:
+            with contextlib.suppress(StoreError):  # a report can do without it
+                self.store.add_experiment(self.experiment.name, self.experiment.about)
         for run in self.with_result:
             with contextlib.suppress(
                 StoreError

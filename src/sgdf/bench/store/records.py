@@ -66,6 +66,8 @@ class Result(TypedDict):
     diverged_at_step: int | None
     seconds: Seconds
     parameters: int
+    examples: NotRequired[dict[str, int]]
+    """How many examples each split has, as far as the task says."""
     state_bytes: int
     weights: str
     metrics: NotRequired[str]

@@ -11,6 +11,7 @@
                  failure.json     the error and traceback of a failed run
                  tensorboard/     the same metrics for TensorBoard
                  lock             held by the process that trains the run
+    DIR/experiments.json          what the experiments that made the runs say about themselves
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from .records import Result, Row, RunTable, Table
 CHECKPOINT = re.compile(r"(\d{12})-([0-9a-f]{16})\.pt")
 KEPT_CHECKPOINTS = 2
 PROBE_ROWS = "probes.jsonl"
+EXPERIMENTS = "experiments.json"
 
 
 class State(Enum):
@@ -221,10 +223,7 @@ class RunFolder:
         return sorted(paths, key=lambda path: path.name)
 
     def _read_json(self, name: str) -> Any:
-        try:
-            return json.loads(files.read(self.path / name))
-        except ValueError:
-            return None
+        return _parse(files.read(self.path / name))
 
 
 class Store:
@@ -240,6 +239,19 @@ class Store:
     def folders(self) -> list[RunFolder]:
         """Return the folders of all runs."""
         return [RunFolder(path) for path in sorted((self.path / "runs").glob("*")) if path.is_dir()]
+
+    def add_experiment(self, name: str, about: str) -> None:
+        """Record what an experiment whose runs are kept here says about itself."""
+        known = self.experiments()
+        if known.get(name) != about:
+            files.write(self.path / EXPERIMENTS, _json({**known, name: about}))
+
+    def experiments(self) -> dict[str, str]:
+        """Return what experiments say about themselves, by name; empty if it is not recorded."""
+        content = _parse(files.read(self.path / EXPERIMENTS))
+        if not isinstance(content, dict):
+            return {}
+        return {name: about for name, about in content.items() if isinstance(about, str)}
 
 
 def is_run_folder(path: Path) -> bool:
@@ -267,6 +279,14 @@ def stores_in(path: Path) -> list[Path]:
 
 def _json(content: Any) -> bytes:
     return (json.dumps(content, indent=1) + "\n").encode()
+
+
+def _parse(content: bytes) -> Any:
+    """Return the content of a JSON file; None if it is none."""
+    try:
+        return json.loads(content)
+    except (ValueError, RecursionError):
+        return None
 
 
 def _parse_lines(content: bytes) -> list[Any]:

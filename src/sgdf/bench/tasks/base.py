@@ -173,6 +173,13 @@ class Task(ABC):
         """
         return {}
 
+    def count_examples(self) -> Mapping[str, int]:
+        """Return how many examples each split has, ``"train"`` included, for the report to show.
+
+        Splits whose number is not known are left out.
+        """
+        return {}
+
     def train_on_validation(self) -> None:
         """Add the validation data to the training data, for the protocol of the paper."""
         raise NotImplementedError(f"{type(self).__name__} has no paper protocol")

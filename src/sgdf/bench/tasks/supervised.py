@@ -108,6 +108,10 @@ class Supervised(Task):
         metrics = {"loss": loss / len(inputs)}
         return {**metrics, "accuracy": right / len(inputs)} if self.classes else metrics
 
+    def count_examples(self) -> dict[str, int]:
+        """Return the number of inputs of each split."""
+        return {split: len(inputs) for split, (inputs, _) in self.data.items()}
+
     def train_on_validation(self) -> None:
         """Train on the validation data too."""
         added = zip(self.data["train"], self.data.pop("validation"), strict=True)

@@ -21,6 +21,7 @@ from ..store.records import (
     is_chosen_on_test,
     splits_in,
 )
+from ..tasks import Task
 from ..tasks.metric import Metric
 from .trainer import Trainer
 
@@ -69,10 +70,20 @@ def result_of(trainer: Trainer) -> Result:
         "diverged_at_step": trainer.diverged,
         "seconds": trainer.seconds,
         "parameters": sum(p.numel() for p in trainer.model.parameters()),
+        **_examples(trainer.task),
         "state_bytes": sum(map(state_bytes, trainer.optimizers.values())),
         "weights": _weights_digest(trainer.model),
     }
     return cast("Result", result)
+
+
+def _examples(task: Task) -> dict[str, dict[str, int]]:
+    """Return the entry about the number of examples; none if the task does not say it."""
+    try:
+        counts = {str(split): int(count) for split, count in task.count_examples().items()}
+    except Exception:  # a number for people to read must not cost a run its result
+        counts = {}
+    return {"examples": counts} if counts else {}
 
 
 def line_of(result: Result) -> str:

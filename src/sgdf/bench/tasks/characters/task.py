@@ -111,6 +111,10 @@ class Characters(Task):
         perplexity = math.exp(loss_mean) if loss_mean < 700 else math.inf
         return {"loss": loss_mean, "perplexity": perplexity, "bits": loss_mean / math.log(2)}
 
+    def count_examples(self) -> dict[str, int]:
+        """Return the number of characters of each split."""
+        return {split: len(codes) for split, codes in self.data.items()}
+
     def train_on_validation(self) -> None:
         """Train on the validation text too."""
         self.data["train"] = torch.cat([self.data["train"], self.data.pop("validation")])
