@@ -97,6 +97,8 @@ def test_the_record_of_a_run(store, run):
     assert environment["torch"] == torch.__version__
     assert environment["threads"] == "1"
     assert {"cpu", "python", "sgdf", "commit"} <= set(environment)
+    assert {"data of train", "data of test", "test rows in train"} <= set(environment)
+    assert "resumed at step" not in environment
     assert len(list(folder.path.glob("*.pt"))) == 1
     assert not differences([environment], sources(run))
 
@@ -128,6 +130,18 @@ def test_sources_that_changed_are_noticed(store, run, monkeypatch):
     folder, _, _ = do(run, store)
     monkeypatch.setattr("sgdf.bench.jobs.provenance.source_digest", lambda target: "another")
     assert differences(folder.environments(), sources(run)) == ["task source", "optimizer source"]
+
+
+def test_other_data_are_noticed_on_resuming(store, run, monkeypatch):
+    do(run, store, stop_after=5)
+    monkeypatch.setattr(
+        "bench_tasks.Points.describe_data", lambda task: {"data of test": "others of 60 rows"}
+    )
+    folder, _, _ = do(run, store)
+    assert "it resumes with other data of test than before" in folder.notices
+    first, second = folder.environments()
+    assert "resumed at step" not in first
+    assert second["resumed at step"] == "5"
 
 
 def test_going_on_with_another_source_is_noticed(store, run, monkeypatch):

@@ -12,29 +12,31 @@ from ...environment import environment
 from ..catalog.optimizers import find_optimizer
 from ..spec.run import Run
 from ..store.identity import digest
-from ..tasks import find_task
+from ..tasks import Task, find_task
 
 WATCHED = ("python", "torch", "sgdf", "task source", "optimizer source", "data")
 """Entries that should not change between the attempts of one run."""
 
 
-def provenance(run: Run, data: str = "") -> dict[str, Any]:
+def provenance(run: Run, task: Task) -> dict[str, Any]:
     """Return everything that a run's result depends on besides its table.
 
     Args:
         run: the run.
-        data: a digest of its data, if they come from files that could differ.
+        task: its task, with its data.
     """
-    known = {"data": data} if data else {}
-    return {**environment(), "commit": commit(), **sources(run), **known}
+    files = {"data": task.digest} if task.digest else {}
+    facts = {**sources(run), **files, **task.describe_data()}
+    return {**environment(), "commit": commit(), **facts}
 
 
 def differences(entries: list[dict[str, Any]], current: dict[str, Any]) -> list[str]:
     """Return which watched entries differ from those of an earlier attempt."""
     return [
         key
-        for key in WATCHED
-        if key in current and any(entry.get(key, current[key]) != current[key] for entry in entries)
+        for key in current
+        if (key in WATCHED or key.startswith("data of "))
+        and any(entry.get(key, current[key]) != current[key] for entry in entries)
     ]
 
 

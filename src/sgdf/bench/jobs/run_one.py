@@ -137,7 +137,7 @@ def _train(
     if saved is not None:
         trainer.load(saved)
     if first:
-        here = provenance(run, trainer.task.digest)
+        here = provenance(run, trainer.task)
         if saved is not None:
             changed = differences(folder.environments(), here)
             if "data" in changed:
@@ -146,7 +146,12 @@ def _train(
                     "it was begun on other data: give those again (--data FOLDER), or start "
                     "afresh with --out another folder"
                 )
-            folder.notices += [f"it resumes with another {what} than before" for what in changed]
+            folder.notices += [
+                f"it resumes with {'other' if what.startswith('data') else 'another'} {what} than "
+                "before"
+                for what in changed
+            ]
+            here["resumed at step"] = str(trainer.step)
         folder.add_environment(here)
     recorder.begin(trainer)
     try:

@@ -184,6 +184,14 @@ class Task(ABC):
         """Add the validation data to the training data, for the protocol of the paper."""
         raise NotImplementedError(f"{type(self).__name__} has no paper protocol")
 
+    def describe_data(self) -> dict[str, str]:
+        """Return what to record about the data, such as a digest of ``"data of test"``.
+
+        Called once when a run begins or resumes. A report does not compare runs whose digests
+        differ.
+        """
+        return {}
+
     def state(self) -> dict[str, Any]:
         """Return whatever else later steps depend on (a hidden state, a count), as plain data."""
         return {}

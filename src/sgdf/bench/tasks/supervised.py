@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from .base import Batches, Task, draw_classes
+from .data_record import can_be_hashed, count_shared_rows, digest_rows
 
 Pair = tuple[Tensor, Tensor]
 EVALUATION_BATCH = 1024
@@ -111,6 +112,16 @@ class Supervised(Task):
     def count_examples(self) -> dict[str, int]:
         """Return the number of inputs of each split."""
         return {split: len(inputs) for split, (inputs, _) in self.data.items()}
+
+    def describe_data(self) -> dict[str, str]:
+        """Return digests of the splits, and how many test rows are also training rows."""
+        data = {split: pair for split, pair in self.data.items() if can_be_hashed(pair)}
+        facts = {f"data of {split}": digest_rows(*pair) for split, pair in data.items()}
+        if {"train", "test"} <= data.keys():
+            shared = count_shared_rows(data["train"], data["test"])
+            if shared is not None:
+                facts["test rows in train"] = f"{shared:,} of {len(data['test'][0]):,}"
+        return facts
 
     def train_on_validation(self) -> None:
         """Train on the validation data too."""

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from ..base import Task, draw_classes
+from ..data_record import digest_rows
 from ..metric import Metric
 from ..sequence import Hidden, Windows, detach
 
@@ -81,6 +82,10 @@ class Characters(Task):
         """Move model and text to the device."""
         super().to(device)
         self.data = {split: codes.to(device) for split, codes in self.data.items()}
+
+    def describe_data(self) -> dict[str, str]:
+        """Return digests of the splits: the manual is that of the Python which runs this."""
+        return {f"data of {split}": digest_rows(codes) for split, codes in self.data.items()}
 
     def batches(self, batch_size: int, order: torch.Generator) -> Windows:
         """Return the text from its beginning: what follows on what cannot be shuffled."""
