@@ -38,6 +38,12 @@ def message_of(*arguments):
         (["experiments", "digitz"], "digitz: no such experiment; allowed: characters"),
         (["report", "nowhere"], "nowhere: no such folder; sgdf run keeps its runs in results/NAME"),
         (["tune", "mine.toml", "--set", "=3"], "'=3' is not KEY=VALUE"),
+        (["run", "mine.toml", "--set", "seed=[0, 1, 0]"], "seed = [0, 1, 0]: has 0 twice"),
+        (["tune", "mine.toml", "--set", "seed=[0, 0]"], "seed = [0, 0]: has 0 twice"),
+        (
+            ["run", "mine.toml", "--set", "optimizer.lr=[1, 0.1, 1.0]"],
+            "mine.toml: optimizer.lr = [1, 0.1, 1.0]: has 1.0 twice",
+        ),
     ],
 )
 def test_wrong_input_is_named(place, arguments, message):

@@ -173,3 +173,23 @@ def test_the_folder_of_one_run_can_be_shown_from_inside(place, monkeypatch):
     folder = make_run(place / "results/mine", [0.5])
     monkeypatch.chdir(folder.path)
     assert re.search(r"points, sgd +1 +1 +0\.5", sgdf("status", "."))
+
+
+def test_milestones_after_the_end_of_a_run_are_mentioned_at_once(place):
+    milestones = ("--set", "schedule.name=MultiStepLR", "--set", "schedule.milestones=[[1, 2, 30]]")
+    line = (
+        "Warning: schedule 'MultiStepLR': milestones = 2, 30: never reached, "
+        "the run ends after 2 epochs"
+    )
+    for more in ("--dry-run", "--retry"):
+        shown = sgdf("run", "mine.toml", *milestones, more)
+        assert shown.count("Warning") == shown.count(line) == 1
+    warmed_up = sgdf("run", "mine.toml", *milestones, "--set", "schedule.warmup=1", "--dry-run")
+    assert "milestones = 1, 2, 30: never reached" in warmed_up
+    assert "Warning" not in sgdf(
+        "run", "mine.toml", *milestones[:2], "--set", "schedule.milestones=[[1]]"
+    )
+    by_step = ("--set", "schedule.every=step", "--set", "train.steps=4")
+    assert "milestones = 30: never reached, the run ends after 4 steps" in sgdf(
+        "run", "mine.toml", *milestones, *by_step, "--dry-run"
+    )

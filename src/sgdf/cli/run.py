@@ -104,6 +104,7 @@ def _run(
         from ..bench.jobs.conduct import Conduct, Crew
         from ..bench.jobs.plan import Plan
         from ..bench.spec.machine import resolve_machine
+        from ..bench.spec.milestones import unreached_milestones
         from ..bench.training.ranks import Ranks
 
         ranks, crew = Ranks(), Crew(workers, ray)
@@ -114,6 +115,8 @@ def _run(
         place = Path(out) if out else origin or Path("results") / loaded.name
         plan = Plan(loaded.runs, place, checkpoint_every, loaded.probes)
         conduct = Conduct(plan, None if origin else loaded)
+        for line in unreached_milestones(loaded.runs) if ranks.rank == 0 else ():
+            say(make_console(), f"Warning: {line}")
         if not dry_run:
             _do_runs(conduct, crew, retry, is_first=ranks.rank == 0)
         elif ranks.rank == 0:

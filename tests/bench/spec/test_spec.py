@@ -61,7 +61,8 @@ def test_a_list_in_a_list_is_a_value():
 
 
 def test_equal_runs_are_one():
-    assert len(read(parsed(optimizer={"name": "sgd", "lr": [1, 1.0, 0.5]})).runs) == 2
+    tables = [{"name": "sgd", "lr": [1, 0.5]}, {"name": "sgd", "lr": 1.0}]
+    assert len(read(parsed(optimizer=tables)).runs) == 2
 
 
 def test_everything_is_resolved():
@@ -130,6 +131,9 @@ WRONG = {
     "seed = -1": ["seed = -1", "whole number from 0"],
     "seed = []": ["seed = []", "stands for no run"],
     '[optimizer]\nname = "sgd"\nlr = []': ["optimizer.lr = []", "stands for no run"],
+    "seed = [0, 1, 0]": ["seed = [0, 1, 0]", "has 0 twice"],
+    '[optimizer]\nname = "adam"\nbetas = [[0.9, 0.9], [0.9, 0.9]]': ["has [0.9, 0.9] twice"],
+    '[[task]]\nname = "digits-mlp"\n[[task]]\nname = "digits-mlp"': ["'digits-mlp'} twice"],
     "seed = true": ["seed = True", "whole number"],
     'protocol = "best"': ["protocol = 'best'", "validation, paper"],
     "sede = 1": ["sede = 1", "no such key", "did you mean seed?"],

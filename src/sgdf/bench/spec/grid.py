@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import math
 from collections.abc import Iterator
 from typing import Any
@@ -37,6 +38,28 @@ def empty_list(value: Any) -> str | None:
             if found is not None:
                 return f"{key}.{found}".rstrip(".")
     return None
+
+
+def find_repetition(value: Any, key: str = "") -> str | None:
+    """Return in words which list of the grid has an item twice, which would be one run twice.
+
+    >>> find_repetition({"optimizer": {"lr": [0.1, 1, 1.0], "betas": [[0.9, 0.9]]}})
+    'optimizer.lr = [0.1, 1, 1.0]: has 1.0 twice'
+    """
+    if isinstance(value, list):
+        seen = set()
+        for item in value:
+            # A table or list is known by its text; true is not 1, though Python says so.
+            is_plain = not isinstance(item, dict | list)
+            mark = item if is_plain else json.dumps(item, sort_keys=True)
+            if (type(item) is bool, is_plain, mark) in seen:
+                return f"{key} = {value!r}: has {item!r} twice"
+            seen.add((type(item) is bool, is_plain, mark))
+    tables = [table for table in as_list(value) if isinstance(table, dict)]
+    inner = (
+        (f"{key}.{name}".lstrip("."), item) for table in tables for name, item in table.items()
+    )
+    return next(filter(None, (find_repetition(item, name) for name, item in inner)), None)
 
 
 def grid_size(value: Any) -> int:

@@ -27,7 +27,7 @@ from ..tasks import TASKS, find_task
 from ..tasks.metric import Metric
 from .document import apply_changes, load_document
 from .fields import read_table, unknown_key
-from .grid import as_list, empty_list, find_misfit, grid, grid_size
+from .grid import as_list, empty_list, find_misfit, find_repetition, grid, grid_size
 from .protocol import PROTOCOLS
 from .run import Experiment, Named, ProbeSpec, Run, Schedule, Training
 
@@ -78,6 +78,7 @@ def read(document: Table, build: bool = True) -> Experiment:
     empty = empty_list(document)
     if empty:
         raise SpecError(f"{empty} = []: stands for no run; it needs an item at least")
+    _refuse_repetitions(document)
     size = grid_size(document)
     if size > MAX_RUNS:
         raise SpecError(f"stands for {size:,} runs; at most {MAX_RUNS:,} are allowed")
@@ -102,10 +103,17 @@ def check_names(document: Table) -> None:
             else table
             for table in as_list(rest["optimizer"])
         ]
+    _refuse_repetitions(rest)
     if grid_size(rest) <= MAX_RUNS:
         once = _Once()
         for table in grid(rest):
             _check_run_names(table, once)
+
+
+def _refuse_repetitions(document: Table) -> None:
+    repetition = find_repetition(document)
+    if repetition:
+        raise SpecError(f"{repetition}; each item of a list is a run of its own, so give it once")
 
 
 def _without_search(document: Table) -> Table:
