@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import json
 import os
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from kept_runs import do
 from locations import SUPPORT
 from sgdf.bench.errors import StoreError
 from sgdf.bench.jobs.run_one import train_run
+from sgdf.bench.store import run_folder
 from sgdf.bench.store.run_folder import RunFolder, State, Store, files
 from sgdf.bench.training import checkpoint
 from sgdf.bench.training.ranks import Ranks
@@ -241,3 +243,44 @@ def test_what_experiments_are_about_may_be_missing_or_damaged(tmp_path, content)
     store.add_experiment("mine", "two runs")
     store.add_experiment("other", "")
     assert store.experiments() == {"mine": "two runs", "other": ""}
+
+
+def test_the_digest_of_a_result_is_that_of_its_content(store, run):
+    folder, _, _ = do(run, store)
+    path, expected = folder.path / "result.json", folder.result()
+    text = path.read_text()
+    assert text == json.dumps(json.loads(text), indent=1) + "\n"
+    for laid_out_anew in (json.dumps(json.loads(text)), text.replace('"outcome": ', '"outcome":')):
+        path.write_text(laid_out_anew)
+        assert folder.result() == expected
+    for place in range(0, len(text), 5):
+        path.write_text(text[:place] + "7" + text[place + 1 :])
+        assert folder.result() in (None, expected)
+
+
+def test_an_unchanged_result_is_not_encoded_to_be_checked(store, run, monkeypatch):
+    folder, _, _ = do(run, store)
+    expected = folder.result()
+    monkeypatch.setattr(json.JSONEncoder, "iterencode", None)  # which json.dumps(indent=1) calls
+    assert folder.result() == expected
+
+
+def test_a_result_is_read_and_its_metrics_are_hashed_once(store, run, monkeypatch):
+    folder, _, _ = do(run, store)
+    expected, read, hashed = folder.result(), [], []
+
+    def reading(path, of=files.read):
+        read.append(path.name)
+        return of(path)
+
+    def hashing(content, of=run_folder.digest):
+        hashed.append(content)
+        return of(content)
+
+    monkeypatch.setattr(files, "read", reading)
+    monkeypatch.setattr(run_folder, "digest", hashing)
+    assert folder.state_and_result() == (State.FINISHED, expected)
+    assert read == ["result.json", "metrics.jsonl"]
+    assert len(hashed) == 2
+    flip(folder.path / "metrics.jsonl")
+    assert folder.state_and_result() == (State.DAMAGED, None)

@@ -58,14 +58,14 @@ class RunRecord:
         table = folder.table()
         if table is None:
             return None
-        state = folder.state()
+        state, result = folder.state_and_result()
         rows = folder.rows() if state is not State.DAMAGED else []
         environments = [entry for entry in folder.environments() if isinstance(entry, dict)]
         return cls(
             folder=folder.path,
             table=table,
             state=state,
-            result=folder.result() if state.has_result else None,
+            result=result,
             epochs=[row for row in rows if _is_epoch(row)],
             environment=(environments or [{}])[-1],
             failure=folder.failure() or "",

@@ -19,7 +19,6 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-import tomllib
 import traceback
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -30,8 +29,8 @@ from typing import Any, cast
 import tomli_w
 
 from ..errors import first_line
-from . import files, lock
-from .identity import digest, run_key
+from . import files, lock, spec_file
+from .identity import digest
 from .records import Result, Row, RunTable, Table
 
 CHECKPOINT = re.compile(r"(\d{12})-([0-9a-f]{16})\.pt")
@@ -87,11 +86,7 @@ class RunFolder:
 
     def table(self) -> RunTable | None:
         """Return the run's table, or None if it is missing or does not match the key."""
-        try:
-            table = tomllib.loads(files.read(self.path / "spec.toml").decode())
-        except ValueError:
-            return None
-        return cast("RunTable", table) if run_key(table) == self.key else None
+        return spec_file.parse(files.read(self.path / "spec.toml"), self.key)
 
     def state(self) -> State:
         """Return the state of the run; it is running while a process holds its lock."""
@@ -99,7 +94,17 @@ class RunFolder:
 
     def progress(self) -> State:
         """Return the state by the files alone, whether or not a process holds the lock."""
+        return self._progress(self.result())
+
+    def state_and_result(self) -> tuple[State, Result | None]:
+        """Return the state of the run and, if it is finished or diverged, its result."""
+        if self.owner():  # asked first: a process writes the result before it releases the lock
+            return State.RUNNING, None
         result = self.result()
+        state = self._progress(result)
+        return state, result if state.has_result else None
+
+    def _progress(self, result: Result | None) -> State:
         if result is not None:
             intact = result["metrics"] == digest(files.read(self.path / "metrics.jsonl"))
             return State(result["outcome"]) if intact else State.DAMAGED
@@ -191,11 +196,15 @@ class RunFolder:
 
     def result(self) -> Result | None:
         """Return the result, or None if it is missing or damaged."""
-        result = self._read_json("result.json")
+        content = files.read(self.path / "result.json")
+        result = _parse(content)
         if not isinstance(result, dict):
             return None
         written = result.pop("sum", None)
-        return cast("Result", result) if written == digest(_json(result)) else None
+        # Of a file as finish() left it, the bytes tell the digest, without encoding it once more.
+        as_written = content.removesuffix(_end_with_sum(written)) + _END
+        intact = written == digest(as_written) or written == digest(_json(result))
+        return cast("Result", result) if intact else None
 
     def fail(self, error: BaseException | str) -> None:
         """Record a failure."""
@@ -279,6 +288,15 @@ def stores_in(path: Path) -> list[Path]:
 
 def _json(content: Any) -> bytes:
     return (json.dumps(content, indent=1) + "\n").encode()
+
+
+_END = b"\n}\n"
+"""The end of a table in the JSON of these files."""
+
+
+def _end_with_sum(sum_: Any) -> bytes:
+    """Return the end of a table whose last entry is the digest of the others."""
+    return b',\n "sum": ' + json.dumps(sum_).encode() + _END
 
 
 def _parse(content: bytes) -> Any:

@@ -111,9 +111,9 @@ def store_report(folders: Iterable[RunFolder]) -> Iterable[Any]:
                 "repairs it"
             )
             continue
-        tables[folder.key], states[folder.key] = table, folder.state()
-        by_key[folder.key] = folder
-        if states[folder.key].has_result and (result := folder.result()) is not None:
+        state, result = folder.state_and_result()
+        tables[folder.key], states[folder.key], by_key[folder.key] = table, state, folder
+        if result is not None:
             results[folder.key] = result
     yield setting_table(states, tables, results)
     remarkable = [key for key in tables if states[key] in _REMARKS]

@@ -1,0 +1,50 @@
+"""The file ``spec.toml``: the table of a run, in TOML.
+
+The runs of a grid share most parts of their tables, such as ``[task]`` and ``[train]``. Each
+distinct part is parsed once, because tomllib needs half a millisecond for a whole file. What was
+put together from parts is right if it has the digest that the run is known by; if not, the file is
+parsed as a whole.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from functools import lru_cache
+from typing import cast
+
+from .identity import run_key
+from .records import RunTable, Table
+
+MOST_PARTS = 10_000
+"""So many parts are remembered, at some kilobytes each."""
+
+_HEADER = re.compile(r"^(?=\[\w+\]$)", re.MULTILINE)
+
+
+def parse(content: bytes, key: str) -> RunTable | None:
+    """Return the table that a file holds, or None if it is not that of the run with this key.
+
+    Equal parts of several tables are one object: a caller must not change them.
+    """
+    for parse_text in (_parse_by_parts, tomllib.loads):
+        try:
+            table = parse_text(content.decode())
+        except ValueError:
+            continue
+        if run_key(table) == key:
+            return cast("RunTable", table)
+    return None
+
+
+def _parse_by_parts(text: str) -> Table:
+    """Return what tomllib makes of a text, if no value has a line that looks like a header."""
+    table: Table = {}
+    for part in _HEADER.split(text):
+        table.update(_parse_part(part))
+    return table
+
+
+@lru_cache(MOST_PARTS)
+def _parse_part(text: str) -> Table:
+    return tomllib.loads(text)
