@@ -2,16 +2,15 @@
 
 import os
 
-from rich.console import Console
-
 from bench_tasks import run_of
 from sgdf.bench.spec.labels import labels
+from sgdf.cli.console import PlainConsole
 from sgdf.cli.progress import Bars, Lines, display
 
 
 def test_bars_on_a_terminal_and_lines_elsewhere():
     names = {"a": "the [first] run", "b": "b"}
-    terminal = Console(force_terminal=True, width=150, record=True, file=open(os.devnull, "w"))  # noqa: SIM115  # closed below
+    terminal = PlainConsole(force_terminal=True, width=150, record=True, file=open(os.devnull, "w"))  # noqa: SIM115  # closed below
     with display(terminal, names, total=2, done=0) as bars:
         assert isinstance(bars, Bars)
         bars("a", {"event": "begin"})
@@ -19,7 +18,7 @@ def test_bars_on_a_terminal_and_lines_elsewhere():
         bars("a", {"event": "progress", "step": 5, "steps": 10, "row": row})
         bars("a", {"event": "saved", "step": 5})
         overall, bar = bars.progress.tasks
-        assert (bar.description, bar.completed, bar.total) == ("the \\[first] run", 5, 10)
+        assert (bar.description, bar.completed, bar.total) == ("the [first] run", 5, 10)
         assert bar.fields["figures"] == "validation accuracy 0.5"
         assert overall.completed == 0.5
         bars("a", {"event": "notice", "line": "its worker died"})
@@ -31,13 +30,13 @@ def test_bars_on_a_terminal_and_lines_elsewhere():
     terminal.file.close()
     assert "the [first] run: its worker died" in text
     assert "the [first] run: test accuracy 1" in text
-    assert isinstance(display(Console(force_terminal=False), names, 1, 0), Lines)
+    assert isinstance(display(PlainConsole(force_terminal=False), names, 1, 0), Lines)
 
 
 def test_lines_come_now_and_then(monkeypatch, capsys):
     now = [0.0]
     monkeypatch.setattr("sgdf.cli.progress.time.monotonic", lambda: now[0])
-    lines = Lines(Console(width=200), {"a": "run [x]"}, total=3, done=1)
+    lines = Lines(PlainConsole(width=200), {"a": "run [x]"}, total=3, done=1)
     row = {"kind": "train", "train": {"loss": 2.0}}
     lines("a", {"event": "begin"})
     lines("a", {"event": "progress", "step": 0, "steps": 1000, "row": {}})

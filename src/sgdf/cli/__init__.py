@@ -19,6 +19,7 @@ except ModuleNotFoundError as missing:
 import sgdf
 
 from . import catalog, cost, report, run, status, tune
+from .console import make_console, say
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -31,7 +32,7 @@ app = typer.Typer(
 
 def _print_version(asked: bool) -> None:
     if asked:
-        print(sgdf.__version__)
+        say(make_console(), sgdf.__version__)
         raise typer.Exit
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .console import make_console, refusing
+from .console import make_console, refusing, say_all
 from .options import Name
 
 if TYPE_CHECKING:
@@ -55,4 +55,4 @@ def _list_or_explain(
             make_console().print(table())
         else:
             with naming(name):
-                print(explain(name).rstrip())
+                say_all(make_console(), explain(name).rstrip())

@@ -7,9 +7,9 @@ import os
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.progress import Progress
 
+from .console import make_console, say
 from .options import JsonFile, PlotFile, TorchThreads
 
 
@@ -75,7 +75,7 @@ def cost(
         torch.set_num_threads(threads)
     names = problems or []
     results = []
-    with Progress(console=Console(stderr=True), transient=True) as progress:
+    with Progress(console=make_console(stderr=True), transient=True) as progress:
         bar = progress.add_task("", total=len(names) * (rounds + 1))
         for name in names:
             progress.update(bar, description=f"{name}: preparing")
@@ -88,8 +88,8 @@ def cost(
             results.append(measure(problem, rounds, compiled, training=training, progress=advance))
     report = Report(environment(), rounds, results, operation_table())
 
-    console = Console()
-    console.print(", ".join(f"{key} {value}" for key, value in report.environment.items()))
+    console = make_console()
+    say(console, ", ".join(f"{key} {value}" for key, value in report.environment.items()))
     for table in cost_tables(report):
         console.print()
         console.print(table)
@@ -99,4 +99,4 @@ def cost(
     if plot:
         draw(report, plot)
     for path in filter(None, (json_file, plot)):
-        console.print(f"wrote {path}", highlight=False)
+        say(console, f"wrote {path}")

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from typing import Any, Self
 
 from rich.console import Console
-from rich.markup import escape
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -17,9 +16,13 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
+from rich.progress import Task as Bar
+from rich.text import Text
 
 from ..bench.jobs.events import End, Event
 from ..bench.store.records import Row, figures_on
+from ..present.visible import visible
+from .console import say
 
 QUIET_SECONDS = 30.0
 """Plain lines about a run in progress come no more often than this."""
@@ -73,7 +76,15 @@ class Lines(Screen):
     def _say(self, run: str, line: str) -> None:
         self.spoke[run] = time.monotonic()
         text = f"[{self.done}/{self.total}] {self.names.get(run, 'all')}: {line}"
-        self.console.print(text, markup=False, highlight=False, soft_wrap=True)
+        say(self.console, text)
+
+
+class _PlainColumn(TextColumn):
+    """A column of names and figures, which are text and no markup."""
+
+    def render(self, task: Bar) -> Text:
+        """Return the text of one bar."""
+        return Text(visible(self.text_format.format(task=task)))
 
 
 class Bars(Screen):
@@ -82,19 +93,17 @@ class Bars(Screen):
     def __init__(self, *screen: Any, **more: Any) -> None:
         super().__init__(*screen, **more)
         self.progress = Progress(
-            TextColumn("{task.description}"),
+            _PlainColumn("{task.description}"),
             BarColumn(bar_width=24),
             MofNCompleteColumn(),
             TimeElapsedColumn(),
             TimeRemainingColumn(elapsed_when_finished=False),
-            TextColumn("{task.fields[figures]}"),
+            _PlainColumn("{task.fields[figures]}"),
             console=self.console,
             transient=True,
         )
         self.parts: dict[str, float] = {}
-        self.grid = self.progress.add_task(
-            "[bold]all", total=self.total, completed=self.done, figures=""
-        )
+        self.grid = self.progress.add_task("all", total=self.total, completed=self.done, figures="")
         self.bars: dict[str, TaskID] = {}
 
     def __enter__(self) -> Self:
@@ -108,11 +117,10 @@ class Bars(Screen):
         """Show an event of a run."""
         if event["event"] == "begin":
             self.names[run] = event.get("name", self.names.get(run, run))
-            name = escape(self.names[run])
             self._remove(run)
-            self.bars[run] = self.progress.add_task(name, total=None, figures="")
+            self.bars[run] = self.progress.add_task(self.names[run], total=None, figures="")
         elif event["event"] == "progress" and run in self.bars:
-            figures = escape(_figures(event["row"]).lstrip(": "))
+            figures = _figures(event["row"]).lstrip(": ")
             self.progress.update(
                 self.bars[run], completed=event["step"], total=event["steps"], figures=figures
             )
@@ -130,7 +138,7 @@ class Bars(Screen):
         self.progress.update(self.grid, completed=self.done + sum(self.parts.values()))
 
     def _stay(self, name: str, line: str) -> None:
-        self.progress.console.print(f"{escape(name)}: {escape(line)}", highlight=False)
+        self.progress.console.print(f"{name}: {line}")
 
     def _remove(self, run: str) -> None:
         self.parts.pop(run, None)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
-from .console import make_console, refusing, say
+from .console import make_console, refusing, say, show
 from .options import Place, Targets, out_option, parse_target
 from .places import find_stores
 
@@ -46,8 +46,9 @@ def write_report(
         say(console, line)
     for part in results_in_brief(made.document, bool(targets)):
         console.print()
-        console.print(part, highlight=False, soft_wrap=isinstance(part, str))
-    say(console, f"\nReport: {page}")
+        show(console, [part])
+    console.print()
+    say(console, f"Report: {page}")
     say(
         console,
         "The same beside it: report.md, tables.tex, results.json, tables/, figures/, runs.csv",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from .conclude import conclude, mention_other_sources
-from .console import make_console, refusing, say
+from .console import make_console, refusing, say, say_all
 from .options import (
     Changes,
     CheckpointEvery,
@@ -80,7 +80,8 @@ def quickstart(
     _run("quickstart", {}, out, workers=min(2, os.cpu_count() or 1))
     write_report([Path(out)])
     console = make_console()
-    say(console, "\nNext: sgdf experiments digits > mine.toml, change it, sgdf run mine.toml,")
+    console.print()
+    say(console, "Next: sgdf experiments digits > mine.toml, change it, sgdf run mine.toml,")
     say(console, "or compare them on a model of your own: docs/guide/compare.md takes ten minutes.")
 
 
@@ -134,7 +135,7 @@ def _show_plan(conduct: Conduct, crew: Crew, retry: bool) -> None:
     console.print(setting_table(conduct.states, tables))
     times = estimate(conduct.to_do(retry), conduct.store)
     done = f"{len(conduct.with_result)} of {len(plan.runs)} runs are done in {plan.store}"
-    say(console, f"{done}; {outlook(times, labels(tables), crew.workers)}")
+    say_all(console, f"{done}; {outlook(times, labels(tables), crew.workers)}")
     if any(isinstance(time, str) for time in times.values()):
         raise typer.Exit(1)
 

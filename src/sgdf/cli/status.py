@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rich.markup import escape
-
-from .console import make_console, refusing, say, show
+from .console import make_console, refusing, say_all, show
 from .options import Place
 from .places import find_stores
 
@@ -24,10 +22,10 @@ def status(place: Place = Path("results")) -> None:
     with refusing():
         if is_run_folder(place):
             folder = RunFolder(place.absolute())
-            console.rule(escape(str(place)), align="left")
+            console.rule(str(place), align="left")
             show(console, store_report([folder]))
-            say(console, folder.traceback())
+            say_all(console, folder.traceback())
             return
         for path in find_stores(place):
-            console.rule(escape(str(path)), align="left")
+            console.rule(str(path), align="left")
             show(console, store_report(Store(path).folders()))

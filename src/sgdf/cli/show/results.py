@@ -6,10 +6,8 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from rich.console import JustifyMethod
-from rich.markup import escape
 from rich.table import Table
 
-from ...present.formats import one_line
 from ...present.table import Table as ReportTable
 from .table import bare_table
 
@@ -27,8 +25,8 @@ def results_in_brief(report: Document, with_targets: bool) -> Iterable[Any]:
             if table.section != section or not table.rows:
                 continue
             if table.name.startswith("results-"):
-                yield _terminal_table(table, one_line(section))
-                yield from (escape(one_line(line)) for line in report.notes[section][1:])
+                yield _terminal_table(table, section)
+                yield from report.notes[section][1:]
             elif with_targets and table.name.startswith("target-"):
                 yield _terminal_table(table, table.title)
 
@@ -37,10 +35,10 @@ def _terminal_table(table: ReportTable, title: str) -> Table:
     """Return a table without what a terminal has no room for."""
     kept = [i for i, name in enumerate(table.columns) if not name.startswith(DISPENSABLE)]
     shown = bare_table()
-    shown.title, shown.title_justify = escape(title), "left"
+    shown.title, shown.title_justify = title, "left"
     for i in kept:
         justify: JustifyMethod = "left" if table.rows[0][i].order is None else "right"
-        shown.add_column(escape(one_line(table.columns[i])), justify=justify)
+        shown.add_column(table.columns[i], justify=justify)
     for row in table.rows:
-        shown.add_row(*(escape(one_line(row[i].text)) for i in kept))
+        shown.add_row(*(row[i].text for i in kept))
     return shown

@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from rich.markup import escape
 from rich.table import Table
 
 from ...bench.search.range_test import RangeTest
@@ -27,7 +26,7 @@ def space_table(search: Search) -> Table:
         if search.method.sampler == "grid":
             points = math.prod(len(one.examples) for one in candidate.space.values())
             tried += f" ({search.method.trials} of {points} points)"
-        table.add_row(escape(candidate.name), escape(setting_text(fixed)), escape(tried))
+        table.add_row(candidate.name, setting_text(fixed), tried)
     return table
 
 
@@ -44,7 +43,7 @@ def search_outlook(search: Search) -> str:
 def search_report(result: SearchResult) -> Iterable[Any]:
     """Yield the best setting of each optimizer and what went wrong, a table or line at a time."""
     shown = [o for o in OUTCOMES if any(one.count(o) for one in result.optimizers)]
-    title = escape(f"validation {result.metric.name} ({result.metric.direction})")
+    title = f"validation {result.metric.name} ({result.metric.direction})"
     table = bare_table("optimizer", "best setting", title)
     for title in (*shown, "epochs"):
         table.add_column(title, justify="right")
@@ -53,18 +52,17 @@ def search_report(result: SearchResult) -> Iterable[Any]:
         setting = setting_text(best.options) if best else "no trial has finished"
         value = f"{best.value:.4g}" if best else ""
         counts = [str(one.count(outcome) or "") for outcome in shown]
-        table.add_row(escape(one.candidate.name), escape(setting), value, *counts, str(one.epochs))
+        table.add_row(one.candidate.name, setting, value, *counts, str(one.epochs))
     yield table
     for one in result.optimizers:
         if one.at_edge and result.complete:
             options = ", ".join(one.at_edge)
-            yield escape(
+            yield (
                 f"{one.candidate.name}: the best {options} is at the edge of the search space; a "
                 "better value may lie beyond. Widen [optimizer.search]."
             )
         if one.failed:
-            name = escape(one.candidate.name)
-            yield f"{name}: {one.failed} failed; --retry tries them again."
+            yield f"{one.candidate.name}: {one.failed} failed; --retry tries them again."
     if result.at_work:
         yield f"{_count(result.at_work)} running in another process."
     if result.left:
@@ -76,7 +74,7 @@ def range_table(tests: Sequence[RangeTest]) -> Table:
     table = bare_table("optimizer", "loss falls fastest at", "loss is lowest at", "steps")
     for test in tests:
         rates = ["–" if rate is None else f"{rate:g}" for rate in (test.steepest, test.lowest)]
-        table.add_row(escape(test.optimizer), *rates, str(len(test.rates)))
+        table.add_row(test.optimizer, *rates, str(len(test.rates)))
     return table
 
 

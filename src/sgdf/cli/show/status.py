@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from rich.markup import escape
 from rich.table import Table
 
 from ...bench.spec.labels import Labels, labels, order
@@ -67,7 +66,7 @@ def setting_table(
         figures = [str(count[state] or "") for state in shown]
         own = [results[key] for key in keys if key in results] if results else []
         values = [summary(own, split, with_name=len(metrics) > 1) for split in SPLITS if results]
-        result.add_row(escape(setting), str(len(keys)), *figures, *values)
+        result.add_row(setting, str(len(keys)), *figures, *values)
     return result
 
 
@@ -76,7 +75,7 @@ def _metric_title(split: str, metrics: set[tuple[str, bool]]) -> str:
     if len(metrics) > 1:
         return f"{split}, mean ± sd"
     ((metric, largest),) = metrics
-    return escape(f"{split} {metric} ({direction_in_words(largest)}), mean ± sd")
+    return f"{split} {metric} ({direction_in_words(largest)}), mean ± sd"
 
 
 def summary(results: list[Result], split: str, with_name: bool) -> str:
@@ -97,7 +96,7 @@ def summary(results: list[Result], split: str, with_name: bool) -> str:
     text = f"{statistics.fmean(values):.4g}{spread}"
     if with_name:
         text = f"{metric} {text} ({direction_in_words(finished[0]['largest'])})"
-    return escape(text) + (", best epoch on test" if is_chosen_on_test(finished[0]) else "")
+    return text + (", best epoch on test" if is_chosen_on_test(finished[0]) else "")
 
 
 def store_report(folders: Iterable[RunFolder]) -> Iterable[Any]:
@@ -107,8 +106,7 @@ def store_report(folders: Iterable[RunFolder]) -> Iterable[Any]:
         table = folder.table()
         if table is None:
             yield (
-                f"{escape(str(folder.path))}: its spec.toml is damaged; sgdf run of its experiment "
-                "repairs it"
+                f"{folder.path}: its spec.toml is damaged; sgdf run of its experiment repairs it"
             )
             continue
         state, result = folder.state_and_result()
@@ -120,7 +118,7 @@ def store_report(folders: Iterable[RunFolder]) -> Iterable[Any]:
     names = labels(tables) if remarkable else {}
     for state, remark in _REMARKS.items():
         for key in sorted((k for k in remarkable if states[k] is state), key=names.__getitem__):
-            yield f"{state.value}: {escape(names[key])}: {escape(remark(by_key[key]))}"
+            yield f"{state.value}: {names[key]}: {remark(by_key[key])}"
     if State.FAILED in states.values():
         yield "sgdf run with --retry tries the failed runs again."
 
