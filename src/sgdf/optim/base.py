@@ -23,6 +23,7 @@ from torch.optim.optimizer import (
 )
 
 from . import checkpoints
+from .fork import usable_threads
 from .native.step import (
     KINDS,
     PLAIN_TYPES,
@@ -186,19 +187,25 @@ class BaseOptimizer(Optimizer):
             with torch.enable_grad():
                 loss = closure()
 
-        if not torch.compiler.is_compiling():
-            if self._repeat():
-                return loss
-            self._check_step()
+        if torch.compiler.is_compiling():
+            self._step_groups()
+        else:
+            with usable_threads():
+                if not self._repeat():
+                    self._check_step()
+                    self._step_groups()
+        return loss
+
+    def _step_groups(self) -> None:
+        """Update all parameters, group by group."""
         for index, group in enumerate(self.param_groups):
             for kind in self._kinds_in(group):
                 self._step_group(index, group, kind)
-        return loss
 
     def _repeat(self) -> bool:
         """Take a native step on the tensors of the last one, or change nothing and return False.
 
-        The result is that of the rest of ``step``, but each of the hundreds of tensors is read
+        The result is that of ``_step_groups``, but each of the hundreds of tensors is read
         only once: after a backward pass none of them is in the caches, so every read is slow.
         """
         if not self._tables or _is_capturing():
@@ -229,6 +236,7 @@ class BaseOptimizer(Optimizer):
         self._init_group(group, kind, params, grads, steps, *buffers)
         if not params:
             return
+        grads = read_only(grads, params, steps, *buffers)
         if self._may_fuse(group, kind, params) and self._fuse(index, group, kind, params, grads):
             return
         columns = params, grads, steps, buffers
@@ -467,6 +475,20 @@ def check_dense(optimizer: Optimizer, grads: list[Tensor]) -> None:
 def are_plain(params: list[Tensor]) -> bool:
     """Return whether all parameters are of types that torch's foreach kernels support."""
     return PLAIN_TYPES.issuperset(map(type, params))
+
+
+def read_only(grads: list[Tensor], *written: list[Tensor]) -> list[Tensor]:
+    """Return the gradients, copied where one begins in memory where a written tensor does.
+
+    Otherwise a step would change a gradient before it has read it, on each path at another time.
+    """
+    columns = grads, *written
+    if torch.compiler.is_compiling() or not all(map(are_plain, columns)):
+        return grads
+    addresses = {
+        address for column in written for tensor in column if (address := tensor.data_ptr())
+    }
+    return [grad.clone() if grad.data_ptr() in addresses else grad for grad in grads]
 
 
 def _uses_foreach(group: Group, params: list[Tensor]) -> bool:

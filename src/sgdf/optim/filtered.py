@@ -12,6 +12,7 @@ import inspect
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import chain
 from typing import Any, ClassVar
 
 import torch
@@ -20,9 +21,10 @@ from torch.optim import LBFGS, Optimizer, SparseAdam
 
 from ..filter import check_filter_options, filter_gradient
 from . import checkpoints
-from .base import Group, are_plain, as_real, buckets, check_dense
+from .base import Group, are_plain, as_real, buckets, check_dense, read_only
 from .filter_optimizer import FilterOptimizer, recalled_filter
 from .foreach import filter_gradients
+from .fork import usable_threads
 from .state import new_state
 
 _REFUSED: dict[type[Optimizer], str] = {
@@ -159,7 +161,7 @@ class Filtered(Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        with self._unscaled_by_hand() as (scale, overflow):
+        with usable_threads(), self._unscaled_by_hand() as (scale, overflow):
             if overflow:
                 return loss
             with torch.no_grad():
@@ -207,13 +209,18 @@ class Filtered(Optimizer):
     def _estimates(self, scale: Tensor | None) -> dict[Tensor, Tensor]:
         """Filter every gradient; return the estimate of each parameter."""
         lists = [
-            [(param, param.grad) for param in group["params"] if param.grad is not None]
+            [param for param in group["params"] if param.grad is not None]
             for group in self.param_groups
         ]
-        check_dense(self, [grad for pairs in lists for _, grad in pairs])
+        moving = list(chain.from_iterable(lists))
+        all_grads = [grad for param in moving if (grad := param.grad) is not None]
+        check_dense(self, all_grads)
+        entries = [self.state.get(param, {}) for param in moving]
+        buffers = [entry[name] for entry in entries for name in _STATE if name in entry]
+        remaining = iter(read_only(all_grads, buffers))
         estimates: dict[Tensor, Tensor] = {}
-        for group, pairs in zip(self.param_groups, lists, strict=True):
-            params = [param for param, _ in pairs]
+        for group, params in zip(self.param_groups, lists, strict=True):
+            pairs = [(param, next(remaining)) for param in params]
             if group.get("foreach") is not False and are_plain(params):
                 parts = [[pairs[i] for i in bucket] for bucket in buckets(params)]
             else:
