@@ -31,6 +31,7 @@ from ..store.records import (
 )
 from ..store.run_folder import RunFolder, State
 from ..tasks.metric import direction_in_words, shown_as
+from .epoch_rows import EpochRows
 from .statistics import Sample
 
 SPLITS = ("train", "validation", "test")
@@ -66,7 +67,7 @@ class RunRecord:
             table=table,
             state=state,
             result=result,
-            epochs=[row for row in rows if _is_epoch(row)],
+            epochs=EpochRows([row for row in rows if _is_epoch(row)]),
             environment=(environments or [{}])[-1],
             failure=folder.failure() or "",
         )
