@@ -27,6 +27,11 @@ def message_of(*arguments):
         (["run", "mine.toml", "--set", "name=../../up"], "name = '../../up': names a folder"),
         (["run", "mine.toml", "--out", "mine.toml"], "cannot write mine.toml"),
         (["run", "mine.toml", "--workers", "0"], "--workers"),
+        (
+            [*("run", "mine.toml", "--set", "optimizer.momentum=0.9"), "--set", "optimizer.lr=0.1"],
+            "'sgdf': SGDF has no momentum: its filter replaces momentum; for SGD's lr=0.1 with "
+            "momentum=0.9 write lr=1.0",
+        ),
         (["status", "nowhere"], "nowhere: no such folder"),
         (["status", "."], ".: no runs there"),
         (["run", "mine.toml", "--out", ""], "a folder needs a name"),

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import warnings
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, overload
 
 import torch
@@ -24,6 +24,7 @@ from torch.optim.optimizer import (
 
 from . import checkpoints
 from .fork import usable_threads
+from .missing_options import advice, without_switched_off
 from .native.step import (
     KINDS,
     PLAIN_TYPES,
@@ -77,6 +78,11 @@ class BaseOptimizer(Optimizer):
             if group[path] and group["differentiable"]:
                 raise RuntimeError(f"`{path}` does not support `differentiable`")
         check_format(group["state_format"], group["stochastic_rounding"])
+
+    @classmethod
+    def _instead_of(cls, options: Mapping[str, Any]) -> str:
+        """Return what to write instead of those options that only torch's optimizers have."""
+        return "leave it out"
 
     def _kinds_in(self, group: Group) -> tuple[str, ...]:
         """Return the kinds of direction that parameters of ``group`` can take."""
@@ -400,7 +406,10 @@ class BaseOptimizer(Optimizer):
     def add_param_group(self, param_group: Group) -> None:
         """Add a group, as in ``torch.optim``; the dict passed in is not changed."""
         if isinstance(param_group, dict):
-            self._check_options({**self.defaults, **param_group})
+            options = {**self.defaults, **param_group}
+            if text := advice(type(self), without_switched_off(options)):
+                raise TypeError(text)
+            self._check_options(options)
             param_group = dict(param_group)
         super().add_param_group(param_group)
         group = self.param_groups[-1]

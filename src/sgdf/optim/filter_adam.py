@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
 from .filter_optimizer import STATE, FilterOptimizer
+from .missing_options import advises
 
 
 class FilterAdam(FilterOptimizer):
@@ -47,6 +49,7 @@ class FilterAdam(FilterOptimizer):
 
     _kinds: ClassVar = {"adam": (*STATE, "exp_avg_sq")}
 
+    @advises
     def __init__(
         self,
         params: ParamsT,
@@ -85,3 +88,10 @@ class FilterAdam(FilterOptimizer):
             state_format=state_format,
             stochastic_rounding=stochastic_rounding,
         )
+
+    @classmethod
+    def _instead_of(cls, options: Mapping[str, Any]) -> str:
+        instead = super()._instead_of(options)
+        if "amsgrad" in options:
+            instead += "; sgdf.filtered(torch.optim.Adam) has amsgrad=True, with more memory"
+        return instead

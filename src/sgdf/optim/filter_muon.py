@@ -10,6 +10,7 @@ from torch.optim.optimizer import ParamsT
 from ..directions import NS_COEFFICIENTS, SHAPE_SCALES
 from .base import Group
 from .filter_optimizer import STATE, FilterOptimizer
+from .missing_options import advises
 
 
 class FilterMuon(FilterOptimizer):
@@ -62,6 +63,7 @@ class FilterMuon(FilterOptimizer):
 
     _kinds: ClassVar = {"orthogonal": STATE, "adam": (*STATE, "exp_avg_sq"), "sgdf": STATE}
 
+    @advises
     def __init__(
         self,
         params: ParamsT,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -41,6 +41,15 @@ class FilterOptimizer(BaseOptimizer):
 
     def __init__(self, params: ParamsT, **defaults: Any) -> None:
         super().__init__(params, defaults)
+
+    @classmethod
+    def _instead_of(cls, options: Mapping[str, Any]) -> str:
+        if "momentum" not in options:
+            return super()._instead_of(options)
+        return (
+            "its filter replaces momentum, and its memory is betas[0]: write "
+            f"betas=({options['momentum']}, 0.999)"
+        )
 
     def _check_options(self, group: Group) -> None:
         super()._check_options(group)

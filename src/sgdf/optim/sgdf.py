@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
 from .filter_optimizer import STATE, FilterOptimizer
+from .missing_options import advises, number, show_number
+
+
+def sgd_reach(momentum: float, dampening: float = 0.0) -> float:
+    """Return how far SGD moves under a steady gradient, in units of its lr times the gradient.
+
+    SGDF moves by one such unit, so SGDF's lr is SGD's times this.
+    """
+    return (1.0 - dampening) / (1.0 - momentum) if momentum else 1.0
 
 
 class SGDF(FilterOptimizer):
@@ -63,6 +73,7 @@ class SGDF(FilterOptimizer):
 
     _kinds: ClassVar = {"sgdf": STATE}
 
+    @advises
     def __init__(
         self,
         params: ParamsT,
@@ -101,3 +112,22 @@ class SGDF(FilterOptimizer):
             state_format=state_format,
             stochastic_rounding=stochastic_rounding,
         )
+
+    @classmethod
+    def _instead_of(cls, options: Mapping[str, Any]) -> str:
+        if "momentum" not in options:
+            return super()._instead_of(options)
+        names = [name for name in ("momentum", "dampening") if name in options]
+        sgd = " and ".join(f"{name}={options[name]}" for name in names)
+        rule = "sgd_lr / (1 - momentum)"
+        momentum, dampening = number(options["momentum"]), number(options.get("dampening", 0.0))
+        lr = number(options.get("lr"))
+        if momentum is None or dampening is None or not 0.0 <= momentum < 1.0:
+            write = f"SGD's lr with {sgd} write lr = {rule}"
+        elif lr is None:
+            factor = f"{sgd_reach(momentum, dampening):g}"
+            write = f"SGD's lr with {sgd} write lr = {rule}, {factor} times SGD's"
+        else:
+            equal = show_number(lr * sgd_reach(momentum, dampening))
+            write = f"SGD's lr={show_number(lr)} with {sgd} write lr={equal}"
+        return f"its filter replaces momentum; for {write}"

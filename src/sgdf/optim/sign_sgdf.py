@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
 from .filter_optimizer import STATE, FilterOptimizer
+from .missing_options import advises
 
 
 class SignSGDF(FilterOptimizer):
@@ -44,6 +45,7 @@ class SignSGDF(FilterOptimizer):
 
     _kinds: ClassVar = {"sign": STATE}
 
+    @advises
     def __init__(
         self,
         params: ParamsT,

@@ -10,7 +10,8 @@ from torch import Tensor
 from torch.optim import SGD, Adam, AdamW, Optimizer
 
 from .base import Group
-from .sgdf import SGDF
+from .missing_options import MISSING
+from .sgdf import SGDF, sgd_reach
 from .state import loaded_state
 
 _SHARED = ("params", "param_names", "maximize", "weight_decay", "capturable", "differentiable")
@@ -68,6 +69,10 @@ def take_over(running: Optimizer, lr: float | Tensor | None = None, **options: A
         )
     if lr is None and type(running) is not SGD:
         raise ValueError(f"{type(running).__name__}'s learning rate is no guide: give one, lr=...")
+    if known := [name for name in MISSING if name in options]:
+        raise TypeError(
+            f"{', '.join(known)}: take_over reads it from {type(running).__name__}; leave it out"
+        )
     first = running.param_groups[0]
     scale = 1.0 if lr is None else float(lr) / (_lr(first) * _momentum_size(first))
     groups = [
@@ -106,7 +111,7 @@ def _momentum_size(group: Group) -> float:
             f"Invalid momentum and dampening to take over, expected less than 1: "
             f"{group['momentum']}, {group['dampening']}"
         )
-    return float((1.0 - group["dampening"]) / (1.0 - group["momentum"]))
+    return sgd_reach(float(group["momentum"]), float(group["dampening"]))
 
 
 def _taken_over(group: Group, scale: float, as_tensor: bool, options: Group) -> Group:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import ClassVar
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
 from .base import BaseOptimizer, Group
+from .missing_options import advises, number, show_number
 from .native.step import TensorTable, common_options, take_step
 
 
@@ -58,6 +59,7 @@ class UnifiedMomentum(BaseOptimizer):
 
     _kinds: ClassVar = {"momentum": ("exp_avg",)}
 
+    @advises
     def __init__(
         self,
         params: ParamsT,
@@ -90,6 +92,16 @@ class UnifiedMomentum(BaseOptimizer):
             "stochastic_rounding": stochastic_rounding,
         }
         super().__init__(params, defaults)
+
+    @classmethod
+    def _instead_of(cls, options: Mapping[str, Any]) -> str:
+        if "momentum" not in options:
+            return super()._instead_of(options)
+        write = f"beta={options['momentum']}, u=1.0"
+        lr, dampening = number(options.get("lr")), number(options.get("dampening"))
+        if lr is not None and dampening:
+            write += f", lr={show_number(lr * (1.0 - dampening))}"
+        return f"its momentum is called beta; for SGD's write {write}"
 
     def _check_options(self, group: Group) -> None:
         super()._check_options(group)

@@ -168,7 +168,7 @@ WRONG = {
     '[optimizer]\nname = "sgd-ema"\nbeta = 0.9\nlr = -1': ["lr = -1: Invalid learning rate"],
     '[task]\nname = "digits-mlp"\nhidden = 64.5': ["hidden = 64.5", "must be a whole number"],
     '[task]\nname = "digits-mlp"\nhidden = true': ["hidden = True", "must be a whole number"],
-    '[optimizer]\nname = "sgdf"\nmomentum = 0.9': ["momentum = 0.9", "no such option", "betas"],
+    '[optimizer]\nname = "sgdf"\nmomentum = 0.9': ["'sgdf'", "momentum=0.9 write lr"],
     '[optimizer]\nname = "adam"\nbetas = [0.9, 0.99]': ["betas = 0.9", "betas = [[0.9, 0.999]]"],
     '[optimizer]\nname = "adam"\nlr = 1\nbetas = [[0.9, 1.5]]': [
         "betas = [0.9, 1.5]",

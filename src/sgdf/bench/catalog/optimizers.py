@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
+from ...optim.missing_options import advice
+from ..errors import SpecError
 from .lookup import find, options_of
 
 if TYPE_CHECKING:
@@ -99,8 +101,15 @@ def optimizer_preset(name: str) -> Mapping[str, Any]:
 
 
 def optimizer_options(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return every option of the optimizer, its defaults included."""
-    return options_of(find_optimizer(name), {**optimizer_preset(name), **given}, skip=1)
+    """Return every option of the optimizer, its defaults included.
+
+    Raises:
+        SpecError: if an option is unknown, missing or of a wrong type.
+    """
+    target, options = find_optimizer(name), {**optimizer_preset(name), **given}
+    if text := advice(target, options):
+        raise SpecError(text)
+    return options_of(target, options, skip=1)
 
 
 def optimizer_maker(name: str, options: Mapping[str, Any]) -> Callable[..., Optimizer]:
