@@ -1,8 +1,10 @@
 """``sgdf run`` and ``sgdf status``: what people see, and what is kept."""
 
 import errno
+import importlib
 import os
 import re
+import sys
 
 from commands import SPEC, sgdf
 
@@ -63,16 +65,71 @@ def test_failures_are_shown_and_tried_again_on_request(place):
     )
     output = sgdf("run", "bad.toml", code=1)
     assert "failed: RuntimeError: the cat is on the keyboard" in output
+    assert re.search(
+        r"1 run failed: RuntimeError: the cat .* \(bench_tasks.py:\d+ in step\)", output
+    )
     status = sgdf("status", "bad")
     assert "failed: bench_tasks:Raising, sgd, seed 0: RuntimeError: the cat" in status
     assert "failure.json" in status
-    assert "sgdf run with --retry" in status
+    assert "or with --retry" in status
     (folder,) = Store("results/bad").folders()
     alone = sgdf("status", folder.path)
     assert "Traceback" in alone
     assert "the cat is on the keyboard" in alone
     assert "begins" not in sgdf("run", "bad.toml", code=1)
     assert "begins" in sgdf("run", "bad.toml", "--retry", code=1)
+
+
+def test_equal_failures_are_one_line_and_the_rest_is_not_begun(place):
+    (place / "bad.toml").write_text(
+        SPEC.replace(":Points", ":Raising").replace("about", "seed = [0, 1, 2]\nabout")
+    )
+    output = sgdf("run", "bad.toml", code=1)
+    alike = r"2 runs failed alike: RuntimeError: the cat .* \(bench_tasks.py:\d+ in step\)"
+    assert re.search(alike, output)
+    assert "2 failed" in output
+    assert "4 other runs were not begun; --keep-going tries them too" in output
+    assert "4 waiting" in output
+    status = sgdf("status", "bad")
+    assert re.search(
+        r"failed: \S+, sgd, seed 0 and 1 other run alike: RuntimeError: the cat is on the "
+        r"keyboard \(bench_tasks.py:\d+ in step\)",
+        status,
+    )
+    assert "begins" not in sgdf("run", "bad.toml", code=1)
+    output = sgdf("run", "bad.toml", "--keep-going", code=1)
+    assert "6 runs failed alike" in output
+    assert "not begun" not in output
+
+
+TASK = """
+from bench_tasks import Points
+
+class Mine(Points):
+    def step(self, batch, update):
+        return self.advance(batch, update)
+
+    def advance(self, batch, update):
+        if {broken}:
+            raise ValueError("shapes do not match")
+        return super().step(batch, update)
+"""
+
+
+def test_failed_runs_are_tried_again_once_their_source_has_changed(place):
+    (place / "broken_task.py").write_text(TASK.format(broken=True))
+    (place / "mine.toml").write_text(SPEC.replace("bench_tasks:Points", "broken_task:Mine"))
+    again = ("run", "mine.toml")
+    output = sgdf(*again, code=1)
+    assert "2 runs failed alike: ValueError: shapes do not match (broken_task.py:10 in" in output
+    assert "begins" not in sgdf(*again, code=1)
+    (place / "broken_task.py").write_text(TASK.format(broken=False))
+    del sys.modules["broken_task"]  # as in a new process
+    importlib.invalidate_caches()
+    assert "the others take about" in sgdf(*again, "--dry-run")
+    output = sgdf(*again)
+    assert "2 failed runs will be tried again: the source of the task or optimizer has" in output
+    assert "2 finished" in output
 
 
 def test_divergence_is_shown(place):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import difflib
+import sysconfig
+import traceback
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,6 +26,33 @@ def first_line(error: BaseException | str) -> str:
     """Return an error in one line."""
     text = error if isinstance(error, str) else f"{type(error).__name__}: {error}"
     return text.partition("\n")[0]
+
+
+def place_of(error: BaseException) -> str:
+    """Return the line of code that an error comes from, as in ``moons.py:41 in loss``.
+
+    That is the innermost line of the user's own code. If there is none, it is one of an installed
+    package, then of sgdf. Torch, the standard library and code that has no file come last.
+    """
+    frames = traceback.extract_tb(error.__traceback__)
+    # The innermost frame comes first, and of equal ranks the first is taken.
+    best = min(reversed(frames), key=lambda frame: _rank(frame.filename), default=None)
+    return f"{Path(best.filename).name}:{best.lineno} in {best.name}" if best else ""
+
+
+def _rank(file: str) -> int:
+    """Return how remote a file is from the user's own code, which has rank 0."""
+    if file.startswith("<") and not file.startswith("<ipython"):
+        return 3
+    folders = sysconfig.get_paths()
+    installed = folders["purelib"], folders["platlib"]
+    ranks = [
+        (Path(__file__).parents[1], 2),
+        *((Path(folder) / "torch", 3) for folder in installed),
+        *((Path(folder), 1) for folder in installed),  # which may lie in the standard library's
+        (Path(folders["stdlib"]), 3),
+    ]
+    return next((rank for folder, rank in ranks if Path(file).is_relative_to(folder)), 0)
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:

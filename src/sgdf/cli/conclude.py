@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import typer
 
+from ..present.words import plural
 from .console import say
 
 if TYPE_CHECKING:
@@ -30,19 +32,50 @@ def mention_other_sources(console: Console, store: Store, runs: Sequence[Run]) -
         )
 
 
+def mention_changed_sources(console: Console, conduct: Conduct) -> None:
+    """Say how many failed runs are tried again because their source has changed."""
+    count = len(conduct.changed)
+    if count:
+        say(
+            console,
+            f"{plural(count, 'failed run')} will be tried again: the source of the task or "
+            "optimizer has changed.",
+        )
+
+
 def conclude(console: Console, conduct: Conduct, stopped: bool) -> None:
     """Say how the runs of a plan ended, and leave with an exit code that says so too."""
+    from ..bench.store.equal_failures import equal_failures
     from ..bench.store.run_folder import State
 
-    states = conduct.count_states()
-    counts = ", ".join(f"{states[state]} {state.value}" for state in State if states[state])
+    states = conduct.states_now()
+    count = Counter(states.values())
+    counts = ", ".join(f"{count[state]} {state.value}" for state in State if count[state])
     say(console, f"{counts}. sgdf status {conduct.plan.store} shows more.")
+    failed = [key for key, state in states.items() if state is State.FAILED]
+    for line, folders in equal_failures(map(conduct.store.folder, failed)).items():
+        say(console, f"{plural(len(folders), 'run')} failed{_alike(folders)}: {line}")
     if stopped:
         raise leave_stopped(console)
-    if states[State.FAILED]:
-        say(console, "Run the same command with --retry to try the failed runs again.")
-    if any(not state.has_result and state is not State.RUNNING for state in states):
+    not_begun = conduct.runs_not_begun(states) if failed else 0
+    if not_begun:
+        say(
+            console,
+            f"The first runs of all optimizers failed alike, so {plural(not_begun, 'other run')} "
+            f"{'was' if not_begun == 1 else 'were'} not begun; --keep-going tries them too.",
+        )
+    if failed:
+        say(
+            console,
+            "Correct the source and run the same command again: failed runs are tried again once "
+            "their source has changed. With --retry they are tried again in any case.",
+        )
+    if any(not state.has_result and state is not State.RUNNING for state in count):
         raise typer.Exit(1)
+
+
+def _alike(runs: Sequence[object]) -> str:
+    return " alike" if len(runs) > 1 else ""
 
 
 def leave_stopped(console: Console) -> typer.Exit:

@@ -199,7 +199,7 @@ Changes = Annotated[
         "--set optimizer.lr=0.1 changes every [[optimizer]]. May be repeated.",
     ),
 ]
-Retry = Annotated[bool, typer.Option("--retry", help="Try failed runs and trials again.")]
+Retry = Annotated[bool, typer.Option("--retry", help="Try all failed runs and trials again.")]
 DryRun = Annotated[
     bool,
     typer.Option(

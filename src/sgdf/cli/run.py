@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .conclude import conclude, mention_other_sources
+from .conclude import conclude, mention_changed_sources, mention_other_sources
 from .console import make_console, refusing, say, say_all
 from .options import (
     Changes,
@@ -47,6 +47,13 @@ def run(
     ] = False,
     changes: Changes = None,
     retry: Retry = False,
+    keep_going: Annotated[
+        bool,
+        typer.Option(
+            "--keep-going",
+            help="Try all runs, even if the first runs of all optimizers failed alike.",
+        ),
+    ] = False,
     dry_run: DryRun = False,
     checkpoint_every: CheckpointEvery = 60.0,
 ) -> None:
@@ -63,7 +70,7 @@ def run(
         train__precision=precision or None,
         train__compile=compiled or None,
     )
-    _run(experiment, settings, out, workers, ray, retry, dry_run, checkpoint_every)
+    _run(experiment, settings, out, workers, ray, retry, keep_going, dry_run, checkpoint_every)
 
 
 def quickstart(
@@ -92,6 +99,7 @@ def _run(
     workers: int = 1,
     ray: str | None = None,
     retry: bool = False,
+    keep_going: bool = False,
     dry_run: bool = False,
     checkpoint_every: float = 60.0,
 ) -> None:
@@ -103,6 +111,7 @@ def _run(
         loaded = load(experiment, settings)  # first of all: it names mistakes without torch
 
         from ..bench.jobs.conduct import Conduct, Crew
+        from ..bench.jobs.early_stop import first_runs
         from ..bench.jobs.plan import Plan
         from ..bench.spec.machine import resolve_machine
         from ..bench.spec.milestones import unreached_milestones
@@ -114,7 +123,8 @@ def _run(
             loaded = resolve_machine(loaded, crew.threads, ranks.count, anywhere=crew.is_elsewhere)
         origin = store_of(experiment)  # of a run that is given by its own spec.toml
         place = Path(out) if out else origin or Path("results") / loaded.name
-        plan = Plan(loaded.runs, place, checkpoint_every, loaded.probes)
+        deciding = {} if keep_going else first_runs(loaded.runs)
+        plan = Plan(loaded.runs, place, checkpoint_every, loaded.probes, deciding)
         conduct = Conduct(plan, None if origin else loaded)
         for line in unreached_milestones(loaded.runs) if ranks.rank == 0 else ():
             say(make_console(), f"Warning: {line}")
@@ -153,6 +163,8 @@ def _do_runs(conduct: Conduct, crew: Crew, retry: bool, is_first: bool) -> None:
         conduct.prepare(retry)
         say(console, f"{plural(len(runs), 'run')}, {done} done, in {conduct.plan.store}")
         mention_other_sources(console, conduct.store, conduct.with_result)
+        if not retry:
+            mention_changed_sources(console, conduct)
     names = labels(tables_of(runs))
     with stop_on_signals() as stop, display(console, names, len(runs), done) as screen:
         conduct.work(crew, screen, stop)

@@ -1,6 +1,7 @@
 """One run from where it was left to its end: resumed bit by bit, recorded, or failed."""
 
 import json
+import re
 
 import pytest
 import torch
@@ -170,8 +171,11 @@ def test_a_task_that_raises_is_a_failure_with_its_reason(store):
     folder, state, line = do(run, store)
     assert state is folder.state() is State.FAILED
     assert not state.has_result
-    assert line == folder.failure() == "RuntimeError: the cat is on the keyboard"
     written = json.loads((folder.path / "failure.json").read_text())
+    assert written["error"] == "RuntimeError: the cat is on the keyboard"
+    assert re.fullmatch(r"bench_tasks.py:\d+ in step", written["place"])
+    assert line == folder.failure() == f"{written['error']} ({written['place']})"
+    assert written["sources"] == sources(run)
     assert "bench_tasks.py" in written["traceback"]
     folder.clear_failure()
     assert folder.state() is State.WAITING

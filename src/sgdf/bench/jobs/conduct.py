@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -107,10 +106,30 @@ class Conduct:
         runs = tuple(run for run in self.plan.runs if not self.states[run.key].has_result)
         return dataclasses.replace(self.plan, runs=runs)
 
+    @cached_property
+    def failed(self) -> list[Run]:
+        """The runs that had failed before the work."""
+        return [run for run in self.plan.runs if self.states[run.key] is State.FAILED]
+
+    @cached_property
+    def changed(self) -> frozenset[str]:
+        """The keys of failed runs whose task or optimizer had another source when they failed."""
+        return frozenset(
+            run.key
+            for run in self.failed
+            if differences([self.store.folder(run.key).failed_sources()], sources(run))
+        )
+
+    def retried(self, retry: bool) -> frozenset[str]:
+        """Return the keys of the failed runs that are tried again; with ``retry``, all of them."""
+        return frozenset(run.key for run in self.failed) if retry else self.changed
+
     def to_do(self, retry: bool) -> list[Run]:
-        """Return the runs that will be trained; with ``retry``, failed ones too."""
-        wanted = (*TO_DO, State.FAILED) if retry else TO_DO
-        return [run for run in self.plan.runs if self.states[run.key] in wanted]
+        """Return the runs that will be trained; with ``retry``, all failed ones too."""
+        retried = self.retried(retry)
+        return [
+            run for run in self.plan.runs if self.states[run.key] in TO_DO or run.key in retried
+        ]
 
     def prepare(self, retry: bool) -> None:
         """Prepare every run's folder, and the data of the runs without a result.
@@ -119,7 +138,7 @@ class Conduct:
             SpecError: if an option of a task is invalid.
             StoreError: if data are missing and cannot be downloaded.
         """
-        self.without_result.prepare(retry)
+        self.without_result.prepare(self.retried(retry))
         if self.experiment is not None:
             with contextlib.suppress(StoreError):  # a report can do without it
                 self.store.add_experiment(self.experiment.name, self.experiment.about)
@@ -136,10 +155,15 @@ class Conduct:
         if plan.runs:
             crew.work(plan, display, stop)
 
-    def count_states(self) -> Counter[State]:
-        """Return how many runs are in each state now."""
-        now = (self.store.folder(run.key).state() for run in self.without_result.runs)
-        return Counter([*(self.states[run.key] for run in self.with_result), *now])
+    def states_now(self) -> dict[str, State]:
+        """Return the state of each run now, by key."""
+        now = {run.key: self.store.folder(run.key).state() for run in self.without_result.runs}
+        return {**self.states, **now}
+
+    def runs_not_begun(self, states: Mapping[str, State]) -> int:
+        """Return how many runs wait because the first runs of their task have failed alike."""
+        waiting = (run for run in self.plan.runs if states[run.key] in TO_DO)
+        return sum(map(self.plan.waits_in_vain, waiting))
 
 
 def count_other_sources(store: Store, runs: Sequence[Run]) -> int:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..errors import SpecError, StoreError, first_line
@@ -17,7 +17,8 @@ from ..store.records import Table
 from ..store.run_folder import State, Store
 from ..tasks import find_task
 from ..training.ranks import Ranks, uses_cuda
-from .events import Display
+from .early_stop import common_failure, task_of
+from .events import Display, End
 from .job import TO_DO, job_line
 from .run_one import run_one
 from .signals import Stop
@@ -32,33 +33,41 @@ class Plan:
         store: the folder that keeps them.
         checkpoint_every: seconds between checkpoints.
         probes: probes that look at the gradients of each run.
+        first_runs: by task, the runs after which the others are not begun if all of these failed
+            alike (see ``early_stop``); without an entry, every run is tried.
     """
 
     runs: tuple[Run, ...]
     store: Path
     checkpoint_every: float = 60.0
     probes: tuple[ProbeSpec, ...] = ()
+    first_runs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
-    def prepare(self, retry: bool = False) -> None:
-        """Prepare the folder and the data of every run; with ``retry``, clear failures.
+    def prepare(self, retry: Collection[str] = ()) -> None:
+        """Prepare the folder and the data of every run.
 
         A folder that cannot be used is reported when its run is due.
+
+        Args:
+            retry: the keys of the failed runs that are to be tried again.
 
         Raises:
             SpecError: if an option of a task is invalid.
             StoreError: if data are missing and cannot be downloaded.
         """
-        wanted = (*TO_DO, State.FAILED) if retry else TO_DO
+        store = Store(self.store)
         prepare_data(
-            [run for run in self.runs if Store(self.store).folder(run.key).progress() in wanted]
+            run
+            for run in self.runs
+            if run.key in retry or store.folder(run.key).progress() in TO_DO
         )
         with store_errors(self.store):
             self.store.mkdir(parents=True, exist_ok=True)
         for run in self.runs:
-            folder = Store(self.store).folder(run.key)
+            folder = store.folder(run.key)
             with contextlib.suppress(StoreError):
                 folder.prepare(run.as_table())
-                if retry:
+                if run.key in retry:
                     folder.clear_failure()
 
     @property
@@ -77,8 +86,26 @@ class Plan:
         return tuple(run.key for run in self.runs)
 
     def parts(self) -> list[Plan]:
-        """Return a plan of each run."""
-        return [dataclasses.replace(self, runs=(run,)) for run in self.runs]
+        """Return a plan of each run, in the order in which they are begun."""
+        return [
+            dataclasses.replace(self, runs=(run,), first_runs=self._first_runs_like(run))
+            for run in self.in_order
+        ]
+
+    @property
+    def in_order(self) -> list[Run]:
+        """The runs in the order in which they are begun: those that decide about others first."""
+        deciding = {key for keys in self.first_runs.values() for key in keys}
+        return sorted(self.runs, key=lambda run: run.key not in deciding)
+
+    def waits_in_vain(self, run: Run) -> bool:
+        """Return whether a run is not begun because the first runs of its task failed alike."""
+        keys = next(iter(self._first_runs_like(run).values()), ())
+        return run.key not in keys and common_failure(Store(self.store), keys) is not None
+
+    def _first_runs_like(self, run: Run) -> dict[str, tuple[str, ...]]:
+        task = task_of(run) if self.first_runs else ""
+        return {task: self.first_runs[task]} if task in self.first_runs else {}
 
     def as_json(self) -> str:
         """Return the plan as a line for a worker."""
@@ -89,6 +116,7 @@ class Plan:
                 "store": str(self.store.absolute()),
                 "checkpoint_every": self.checkpoint_every,
                 "probes": [dataclasses.asdict(probe) for probe in self.probes],
+                "first_runs": self.first_runs,
             },
         )
 
@@ -97,20 +125,28 @@ class Plan:
         """Return the plan of a worker's line."""
         runs = tuple(run for table in content["runs"] for run in read(table, build=False).runs)
         probes = tuple(ProbeSpec(**probe) for probe in content["probes"])
-        return cls(runs, Path(content["store"]), content["checkpoint_every"], probes)
+        first_runs = {task: tuple(keys) for task, keys in content["first_runs"].items()}
+        return cls(runs, Path(content["store"]), content["checkpoint_every"], probes, first_runs)
 
     def work(self, display: Display, stop: Stop) -> None:
         """Do every run that is left and that no other process has claimed, one after another.
 
         Runs that another process had claimed get a second look at the end.
         """
-        tried: set[str] = set()
+        done: set[str] = set()
+        runs = self.in_order
         with Ranks() as ranks:
-            for run in (*self.runs, *self.runs):
-                if run.key not in tried and run_one(
+            for run in (*runs, *runs):
+                if run.key in done:
+                    continue
+                if ranks.broadcast(self.waits_in_vain(run)):
+                    done.add(run.key)
+                    end: End = {"event": "end", "state": State.WAITING.value, "line": ""}
+                    display(run.key, {**end, "quiet": True})
+                elif run_one(
                     run, self.store, self.checkpoint_every, display, stop, ranks, probes=self.probes
                 ):
-                    tried.add(run.key)
+                    done.add(run.key)
 
 
 def prepare_data(runs: Iterable[Run]) -> None:

@@ -7,7 +7,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..errors import StoreError, first_line
+from ..errors import SpecError, StoreError, first_line
 from ..spec.run import ProbeSpec, Run
 from ..store.run_folder import RunFolder, State, Store
 from ..training import checkpoint
@@ -17,7 +17,7 @@ from ..training.result import line_of, result_of
 from ..training.trainer import Stopped, Trainer
 from .events import Display, Event
 from .job import TO_DO
-from .provenance import differences, provenance
+from .provenance import differences, provenance, sources
 from .recorder import Recorder, Tell, Watch, never_stop
 from .signals import Stop
 
@@ -118,10 +118,18 @@ def train_run(
     except (Exception, SystemExit) as error:
         if ranks.rank == 0:
             with contextlib.suppress(StoreError):  # then the run is tried again
-                folder.fail(error)
+                folder.fail(error, _known_sources(run))
         if ranks.count > 1:
             raise
-        return State.FAILED, first_line(error)
+        return State.FAILED, folder.failure() or first_line(error)
+
+
+def _known_sources(run: Run) -> dict[str, str]:
+    """Return the digests of the source that failed; none if that is why it failed."""
+    try:
+        return sources(run)
+    except SpecError:
+        return {}
 
 
 def _train(

@@ -28,7 +28,7 @@ from typing import Any, cast
 
 import tomli_w
 
-from ..errors import first_line
+from ..errors import first_line, place_of
 from . import files, lock, spec_file
 from .identity import digest
 from .records import Result, Row, RunTable, Table
@@ -206,17 +206,35 @@ class RunFolder:
         intact = written == digest(as_written) or written == digest(_json(result))
         return cast("Result", result) if intact else None
 
-    def fail(self, error: BaseException | str) -> None:
-        """Record a failure."""
-        text = error if isinstance(error, str) else "".join(traceback.format_exception(error))
-        files.write(
-            self.path / "failure.json", _json({"error": first_line(error), "traceback": text})
-        )
+    def fail(self, error: BaseException | str, sources: Mapping[str, str] | None = None) -> None:
+        """Record a failure.
+
+        Args:
+            error: the exception, or what happened in one line.
+            sources: digests of the source that failed.
+        """
+        content: Table = {"error": first_line(error), "traceback": error}
+        if isinstance(error, BaseException):
+            content["place"] = place_of(error)
+            content["traceback"] = "".join(traceback.format_exception(error))
+        if sources:
+            content["sources"] = dict(sources)
+        files.write(self.path / "failure.json", _json(content))
 
     def failure(self) -> str | None:
-        """Return the error of a failed run in one line."""
+        """Return the error of a failed run, and where it was raised, in one line."""
         failure = self._read_json("failure.json")
-        return str(failure.get("error")) if isinstance(failure, dict) else None
+        if not isinstance(failure, dict):
+            return None
+        place = f" ({failure['place']})" if failure.get("place") else ""
+        return f"{failure.get('error')}{place}"
+
+    def failed_sources(self) -> dict[str, Any]:
+        """Return digests of the source that a failed run had, as far as they are recorded."""
+        failure = self._read_json("failure.json")
+        sources = failure.get("sources") if isinstance(failure, dict) else None
+        last = self.environments()[-1:]  # of a run whose process died, or of an earlier version
+        return next((known for known in (sources, *last) if isinstance(known, dict)), {})
 
     def traceback(self) -> str:
         """Return the traceback of a failed run; empty if it has not failed."""

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 
 from ...bench.spec.labels import Labels, labels, order
+from ...bench.store.equal_failures import equal_failures
 from ...bench.store.records import Result, RunTable, chosen_epoch, figures_on, is_chosen_on_test
 from ...bench.store.run_folder import RunFolder, State
 from ...bench.tasks.metric import direction_in_words
-from ...present.words import duration
+from ...present.words import duration, plural
 from .table import bare_table
 
 if TYPE_CHECKING:
@@ -114,13 +115,18 @@ def store_report(folders: Iterable[RunFolder]) -> Iterable[Any]:
         if result is not None:
             results[folder.key] = result
     yield setting_table(states, tables, results)
-    remarkable = [key for key in tables if states[key] in _REMARKS]
+    remarkable = [key for key in tables if states[key] in (*_REMARKS, State.FAILED)]
     names = labels(tables) if remarkable else {}
+    remarkable.sort(key=names.__getitem__)
     for state, remark in _REMARKS.items():
-        for key in sorted((k for k in remarkable if states[k] is state), key=names.__getitem__):
+        for key in (key for key in remarkable if states[key] is state):
             yield f"{state.value}: {names[key]}: {remark(by_key[key])}"
-    if State.FAILED in states.values():
-        yield "sgdf run with --retry tries the failed runs again."
+    failed = [by_key[key] for key in remarkable if states[key] is State.FAILED]
+    for failure, (first, *others) in equal_failures(failed).items():
+        alike = f" and {plural(len(others), 'other run')} alike" if others else ""
+        yield f"failed: {names[first.key]}{alike}: {failure} ({first.path / 'failure.json'})"
+    if failed:
+        yield "sgdf run tries failed runs again once their source has changed, or with --retry."
 
 
 def _where(folder: RunFolder) -> str:
@@ -138,6 +144,5 @@ _REMARKS: dict[State, Callable[[RunFolder], str]] = {
     State.RUNNING: _where,
     State.DIVERGED: _divergence,
     State.DAMAGED: lambda folder: f"{folder.path} (the next sgdf run repairs it)",
-    State.FAILED: lambda folder: f"{folder.failure()} ({folder.path / 'failure.json'})",
 }
 """States that deserve a line for each run, and what it says."""
