@@ -77,7 +77,7 @@ def test_every_form_is_written(written):
 
 def test_markdown_names_only_figures_that_exist(written):
     _, folder = written
-    named = re.findall(r"!\[\]\(([^)]+)\)", (folder / "report.md").read_text())
+    named = re.findall(r"!\[[^\]]+\]\(([^)]+)\)", (folder / "report.md").read_text())
     assert len(named) == 9
     assert all((folder / path).exists() for path in named)
 

@@ -82,28 +82,39 @@ def result_of(
 
 
 def make_run(
-    store, values, *, metric="accuracy", largest=True, diverged=None, unit=None, splits=(), **spec
+    store,
+    values,
+    *,
+    metric="accuracy",
+    largest=True,
+    diverged=None,
+    unit=None,
+    splits=(),
+    environment=None,
+    **spec,
 ):
     """Write a finished run, or a diverged one, and return its folder.
 
-    ``splits`` are those of the task's own choosing, beside those that the protocol needs.
+    ``splits`` are those of the task's own choosing, beside those that the protocol needs;
+    ``environment`` has entries of the run's environment that differ from the usual ones.
     """
     table = table_of(**spec)
     known = ("validation", "test") if table["protocol"] == "validation" else ("test",)
     rows = rows_of(values, (*known, *splits), metric)
-    folder = begin(store, table)
+    folder = begin(store, table, environment)
     state = State.FINISHED if diverged is None else State.DIVERGED
     result = result_of(rows, metric, largest, table["protocol"], diverged, unit)
     folder.finish(state, result, rows)
     return folder
 
 
-def begin(store, table):
+def begin(store, table, environment=None):
     """Write a run that is waiting, and return its folder."""
     folder = RunFolder(store / "runs" / run_key(table))
     folder.path.mkdir(parents=True)
     files.write(folder.path / "spec.toml", tomli_w.dumps(table).encode())
-    folder.add_environment({**ENVIRONMENT, "optimizer source": table["optimizer"]["name"]})
+    known = {**ENVIRONMENT, "optimizer source": table["optimizer"]["name"]}
+    folder.add_environment({**known, **(environment or {})})
     return folder
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 
 def plural(number: int, thing: str) -> str:
     """Return a count with its noun.
@@ -31,3 +33,14 @@ def in_brackets(unit: str) -> str:
     (' (%)', '')
     """
     return f" ({unit})" if unit else ""
+
+
+def listed(names: Sequence[str], most: int | None = None) -> str:
+    """Return names as a list in a sentence; beyond ``most`` they are counted.
+
+    >>> listed(["a", "b", "c"]), listed(["a"]), listed(["a", "b", "c", "d"], most=2)
+    ('a, b and c', 'a', 'a, b and 2 others')
+    """
+    if most is not None and len(names) > most + 1:
+        names = [*names[:most], f"{len(names) - most} others"]
+    return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))

@@ -9,9 +9,10 @@ from typer.testing import CliRunner
 
 from made_runs import begin, make_run, result_of, rows_of, table_of
 from sgdf.bench.report.findings import gather
+from sgdf.bench.report.sample_cells import interval_cell
 from sgdf.bench.report.statistics import Sample
-from sgdf.bench.report.tables import verdicts as verdicts_in_words
 from sgdf.bench.report.targets import Target
+from sgdf.bench.report.verdict import Verdict
 from sgdf.bench.report.write import Report
 from sgdf.bench.store.run_folder import State, Store
 from sgdf.cli import app
@@ -108,8 +109,7 @@ def test_a_metric_can_be_better_the_smaller_it_is(tmp_path):
     assert [setting.optimizer for setting in problem.headline] == ["sgd", "adam"]
     verdicts = next(t for t in report.document.tables if t.name.startswith("comparisons")).rows
     assert [row[-1].text for row in verdicts] == ["sgd is better"]
-    (line,) = verdicts_in_words(problem)
-    assert line == "sgd and adam: sgd is better"
+    assert Verdict(problem).lines[1].startswith("Significantly worse than it: adam (by 0.2")
     assert "for perplexity, smaller is better" in report.document.tables[0].about
 
 
@@ -118,8 +118,7 @@ def test_it_is_said_if_no_difference_is_significant(tmp_path):
         shift = {"sgd": seed, "adam": -seed, "sgdf": 0}[optimizer]
         make_run(tmp_path, [0.5 + 0.1 * shift], optimizer=optimizer, seed=seed)
     (problem,) = gather(Store(tmp_path).folders()).problems
-    (line,) = verdicts_in_words(problem)
-    assert line == (
+    assert Verdict(problem).lines[1] == (
         "No difference between two of them is significant at 5 % "
         "(3 paired t-tests over the seeds, corrected by Holm)."
     )
@@ -167,6 +166,26 @@ def test_a_store_without_a_finished_run_makes_a_report(tmp_path):
     begin(tmp_path / "store", table_of())
     page = Report.of([tmp_path / "store"]).write(tmp_path / "report")
     assert "0 of 1 run finished" in page.read_text()
+
+
+def test_an_environment_outside_of_git_has_no_commit(tmp_path):
+    make_run(tmp_path / "store", [0.5], environment={"commit": "", "data of test": "a of 9 rows"})
+    report = Report.of([tmp_path / "store"])
+    ((environment, _),) = report.document.environments
+    assert "commit" not in environment
+    assert "data of test" not in environment
+    assert environment["cpu"] == "a CPU"
+
+
+def test_every_image_has_an_alternative_text(written):
+    _, folder = written
+    text = (folder / "report.md").read_text()
+    assert "![Every seed](figures/results-0.png)" in text
+    assert "![]" not in text
+
+
+def test_an_interval_has_no_negative_zero():
+    assert interval_cell(Sample((1.0, 2.0, 3.0)), 1.0, (-0.01, 9.0)).text == "0.0 to 4.5"
 
 
 def test_a_run_in_two_stores_counts_once(tmp_path):

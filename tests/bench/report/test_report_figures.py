@@ -133,7 +133,7 @@ def test_too_many_settings_are_neither_drawn_nor_compared(tmp_path):
     report = Report.of([tmp_path])
     assert {plot.name for plot in report.document.plots} == {"rates-0"}
     assert not any(table.name.startswith("comparisons") for table in report.document.tables)
-    setup, line = report.document.notes["points"]
+    setup, _, line = report.document.notes["points"]
     assert setup == (
         "points(), 4 epochs, batches of 64, ConstantLR. Judged by accuracy (larger is better)."
     )

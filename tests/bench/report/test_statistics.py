@@ -10,7 +10,7 @@ from scipy import stats
 
 from made_runs import make_run
 from sgdf.bench.report.sample_cells import mean_cell
-from sgdf.bench.report.statistics import Sample, compare, holm, p_value
+from sgdf.bench.report.statistics import Sample, compare, holm, p_value, seeds_needed
 from sgdf.bench.report.write import Report
 
 # Statistics
@@ -136,3 +136,35 @@ def test_one_seed_shows_no_plus_minus(tmp_path):
     assert "one seed" in results.about
     assert any("one seed" in line for line in report.document.summary)
     assert not any(table.name.startswith("comparisons") for table in report.document.tables)
+
+
+@pytest.mark.parametrize(
+    ("effect", "needed"),
+    # Cohen's tables and G*Power, for a two-sided paired t-test at 5 % with power 80 %.
+    [(0.2, 199), (0.3, 90), (0.5, 34), (0.8, 15), (1.0, 10), (1.5, 6), (2.0, 5), (-0.5, 34)],
+)
+def test_the_number_of_seeds_that_a_difference_needs(effect, needed):
+    half = math.sqrt(0.5)  # so that the standard deviation is 1
+    assert seeds_needed(Sample((effect - half, effect + half))) == needed
+
+
+def test_some_differences_need_no_number_that_can_be_run():
+    assert seeds_needed(Sample((1e-6, -1e-6, 1.0, -1.0))) is None
+    assert seeds_needed(Sample((0.01, 1.0, -1.0))) is None
+    assert seeds_needed(Sample((0.5, 0.5, 0.5))) is None
+    assert seeds_needed(Sample((0.5,))) is None
+    assert seeds_needed(Sample((-0.5, 0.5))) is None
+    assert seeds_needed(Sample((100.0, 100.1, 100.2))) == 3
+
+
+def test_two_seeds_are_no_test():
+    (two,) = compare([{0: 1.0, 1: 1.1}, {0: 0.1, 1: 0.2001}])
+    assert (two.p, two.corrected) == (None, None)
+    assert two.difference.mean > 0.8
+
+
+def test_pairs_that_are_not_comparable_are_left_out():
+    one, other = {s: 1.0 + s / 10 for s in range(5)}, {s: 0.1 + s / 9 for s in range(5)}
+    (comparison,) = compare([one, other], lambda first, second, seed: "other data" * (seed == 1))
+    assert comparison.obstacles == ("other data",)
+    assert comparison.difference.values == tuple(one[s] - other[s] for s in (0, 2, 3, 4))

@@ -112,6 +112,18 @@ def test_a_metric_that_is_missing_at_the_chosen_epoch(tmp_path):
     assert "90.00 ± 0" in [cell.text for cell in row]
 
 
+def test_a_mean_over_fewer_seeds_says_so(tmp_path):
+    make_costly_run(tmp_path / "store", "accuracy", seed=0)
+    rows = rows_of([0.5, 0.9])
+    for split in ("validation", "test"):
+        rows[1][split]["fid"] = 20.0
+    begin(tmp_path / "store", table_of(seed=1)).finish(State.FINISHED, result_of(rows), rows)
+    Report.of([tmp_path / "store"]).write(tmp_path / "report")
+    (setting,) = settings_json(tmp_path / "report")
+    assert setting["figures"]["test fid"]["seeds"] == 1
+    assert setting["figures"]["test accuracy"]["seeds"] == 2
+
+
 def test_settings_can_be_judged_by_a_metric_that_few_epochs_have(tmp_path):
     for optimizer in ("sgd", "adam"):
         make_costly_run(tmp_path / "store", "fid", optimizer=optimizer)

@@ -20,8 +20,9 @@ from ..store.run_folder import State
 from .curves import plots
 from .findings import Findings, Setting
 from .optimizer_styles import optimizer_styles
-from .tables import LEFT_OUT, tables, verdicts, what_was_trained
+from .tables import LEFT_OUT, tables, what_was_trained
 from .targets import Target
+from .verdict import Verdict
 
 
 def build_document(
@@ -31,6 +32,7 @@ def build_document(
     published: tuple[Published, ...],
 ) -> Document:
     """Return the report on these findings."""
+    verdicts = {problem.name: Verdict(problem) for problem in findings.problems}
     all_tables = tuple(tables(findings, targets, published))
     all_plots = tuple(plots(findings, targets))
     used = {table.section for table in all_tables} | {plot.section for plot in all_plots}
@@ -38,10 +40,13 @@ def build_document(
     return Document(
         title=title,
         version=sgdf.__version__,
-        summary=_summary(findings),
+        summary=(*_summary(findings), *_warnings(verdicts)),
         styles=optimizer_styles(findings.optimizers),
         sections=tuple(name for name in (*names, OVERALL) if name in used),
-        notes={p.name: (what_was_trained(p), *verdicts(p)) for p in findings.problems},
+        notes={
+            name: (what_was_trained(verdict.problem), *verdict.lines)
+            for name, verdict in verdicts.items()
+        },
         tables=all_tables,
         plots=all_plots,
         details=tuple(
@@ -76,6 +81,16 @@ def _summary(findings: Findings) -> tuple[str, ...]:
     return tuple(lines)
 
 
+def _warnings(verdicts: Mapping[str, Verdict]) -> list[str]:
+    """Return what makes results of the problems misleading, a line each."""
+    several = len(verdicts) > 1
+    return [
+        f"Warning: {f'{name}: ' if several else ''}{line}"
+        for name, verdict in verdicts.items()
+        for line in verdict.warnings
+    ]
+
+
 def _detail(problem: str, setting: Setting) -> Detail:
     spec = {key: value for key, value in setting.table.items() if key != "seed"}
     return Detail(
@@ -97,12 +112,17 @@ def _environments(
     runs_in: dict[str, list[str]] = {}
     for run in findings.runs:
         if run.environment:
-            text = json.dumps(_without_source(run.environment))
+            text = json.dumps(_machine_and_versions(run.environment))
             runs_in.setdefault(text, []).append(run.key)
     ordered = sorted(runs_in.items(), key=lambda item: -len(item[1]))
     return tuple((json.loads(text), tuple(keys)) for text, keys in ordered)
 
 
-def _without_source(environment: Mapping[str, Any]) -> dict[str, str]:
-    """Return an environment without the optimizer's source, which is no property of the machine."""
-    return {key: str(value) for key, value in environment.items() if key != "optimizer source"}
+def _machine_and_versions(environment: Mapping[str, Any]) -> dict[str, str]:
+    """Return an environment without empty entries, and without those about the run alone."""
+    own = ("optimizer source", "resumed at step", "test rows in train")
+    return {
+        key: str(value)
+        for key, value in environment.items()
+        if key not in own and not key.startswith("data of ") and value != ""
+    }

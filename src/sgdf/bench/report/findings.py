@@ -48,8 +48,8 @@ class RunRecord:
     result: Result | None
     epochs: Sequence[Row]
     """Its metrics, a row for each epoch."""
-    environment: Mapping[str, str]
-    """The environment in which it was last started or resumed."""
+    attempts: tuple[Mapping[str, Any], ...]
+    """The environments of the attempts that its weights come from: the last start, and resumes."""
     failure: str
     """The error message of a failed run."""
 
@@ -61,14 +61,13 @@ class RunRecord:
             return None
         state, result = folder.state_and_result()
         rows = folder.rows() if state is not State.DAMAGED else []
-        environments = [entry for entry in folder.environments() if isinstance(entry, dict)]
         return cls(
             folder=folder.path,
             table=table,
             state=state,
             result=result,
             epochs=EpochRows([row for row in rows if _is_epoch(row)]),
-            environment=(environments or [{}])[-1],
+            attempts=_last_attempts(folder.environments()),
             failure=folder.failure() or "",
         )
 
@@ -76,6 +75,11 @@ class RunRecord:
     def key(self) -> str:
         """The key of the run, a hash of its table."""
         return self.folder.name
+
+    @property
+    def environment(self) -> Mapping[str, Any]:
+        """The environment in which the run was last started or resumed."""
+        return self.attempts[-1] if self.attempts else {}
 
     @property
     def seed(self) -> int:
@@ -335,6 +339,13 @@ def gather(folders: Iterable[RunFolder]) -> Findings:
         for _, group in itertools.groupby(sorted(runs.values(), key=_problem_key), key=_problem_key)
     ]
     return Findings(tuple(problems), tuple(unreadable))
+
+
+def _last_attempts(entries: Sequence[Any]) -> tuple[Mapping[str, Any], ...]:
+    """Return the environments of the last attempt from the start, and of its resumes."""
+    attempts = [entry for entry in entries if isinstance(entry, dict)]
+    starts = [i for i, entry in enumerate(attempts) if "resumed at step" not in entry]
+    return tuple(attempts[max(starts, default=0) :])
 
 
 def _is_epoch(row: Any) -> bool:

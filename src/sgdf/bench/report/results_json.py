@@ -8,6 +8,7 @@ from typing import Any
 from ...present.json_numbers import replace_nonfinite
 from ..store.records import figures_on
 from .findings import Findings, Problem, Setting
+from .verdict import Verdict
 
 
 def results_json(findings: Findings) -> str:
@@ -23,6 +24,7 @@ def _problem(problem: Problem) -> dict[str, Any]:
         "protocol": problem.protocol.name,
         "metric": problem.metric,
         "largest is best": problem.larger_is_better,
+        "verdict": Verdict(problem).as_record(),
         "settings": [
             {"shown first": setting.key in best, **_setting(problem, setting)}
             for setting in problem.settings
@@ -72,6 +74,7 @@ def _figure(setting: Setting, split: str, metric: str, epoch: str) -> dict[str, 
         return None
     sample = setting.sample(split, metric, epoch)
     return {
+        "seeds": len(values),  # not every run has a costly metric at its chosen epoch
         "mean": sample.mean,
         "standard deviation": sample.sd,
         "by seed": {str(seed): value for seed, value in values.items()},

@@ -54,4 +54,5 @@ def _decimals(value: float, sd: float | None) -> str:
     decimals = 1 - math.floor(math.log10(size))
     if decimals > 8:
         return f"{value:.3g}"
-    return f"{value:.{max(0, decimals)}f}"
+    # Adding zero turns a negative zero into a positive one.
+    return f"{round(value, max(0, decimals)) + 0.0:.{max(0, decimals)}f}"

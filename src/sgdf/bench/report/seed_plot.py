@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from ...present.plots import ABOVE, BELOW, LETTER, Sheet, mark, shorten, show_per_cent
 from ...present.styles import Style
 from .findings import Problem
-from .tables import MOST_COMPARED
+from .verdict import MOST_COMPARED
 
 ROW = 0.2
 """The height of a row in inches."""

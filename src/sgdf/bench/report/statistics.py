@@ -6,16 +6,24 @@ For values :math:`x_1 … x_n` with mean :math:`x̄` and standard deviation :mat
 compared by the differences seed by seed: :math:`t = d̄ √n / s_d`. Among :math:`m` comparisons
 Holm's correction takes the p-values in order and multiplies the k-th smallest by
 :math:`m-k+1`, so that the probability of any false finding among them stays below 5 %.
+The number of seeds that a difference needs follows from the noncentral t distribution, whose
+shift is :math:`d̄ √n / s_d`.
 """
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 LEVEL = 0.95
+POWER = 0.8
+"""The probability with which a difference should be found significant."""
+FEWEST_SEEDS = 3
+"""With fewer pairs there is no test: two equal signs are luck in half of all cases."""
+MOST_SEEDS = 1000
+"""Numbers of seeds beyond this are not computed: nobody would run so many."""
 ROUNDING = 1e-10
 """Differences whose spread is smaller than this part of the largest are equal but for rounding."""
 
@@ -61,7 +69,9 @@ class Comparison:
         difference: the first minus the second, for each seed that both have.
         p: the p-value of the paired t-test: the probability of a mean difference at least this
             large if there were none; None where the differences have no spread.
+            large if there were none; None where the differences have no spread, or are too few.
         corrected: the p-value after Holm's correction.
+        obstacles: for each seed that was left out, why its pair is not comparable.
     """
 
     first: int
@@ -69,21 +79,32 @@ class Comparison:
     difference: Sample
     p: float | None
     corrected: float | None = None
+    obstacles: tuple[str, ...] = ()
 
 
-def compare(settings: Sequence[Mapping[int, float]]) -> list[Comparison]:
-    """Return the comparison of each pair of settings, given the values of each by seed."""
+def compare(
+    settings: Sequence[Mapping[int, float]],
+    obstacle: Callable[[int, int, int], str] = lambda first, second, seed: "",
+) -> list[Comparison]:
+    """Return the comparison of each pair of settings, given the values of each by seed.
+
+    Args:
+        settings: the values of each setting by seed.
+        obstacle: returns why the runs of two settings with a seed are not comparable, or "".
+    """
     comparisons = []
     for first, one in enumerate(settings):
         for second, other in enumerate(settings[first + 1 :], start=first + 1):
             shared = sorted(one.keys() & other.keys())
-            difference = Sample(tuple(one[seed] - other[seed] for seed in shared))
-            comparisons.append(Comparison(first, second, difference, p_value(difference)))
+            reasons = {seed: obstacle(first, second, seed) for seed in shared}
+            difference = Sample(
+                tuple(one[seed] - other[seed] for seed in shared if not reasons[seed])
+            )
+            p = p_value(difference) if len(difference.values) >= FEWEST_SEEDS else None
+            obstacles = tuple(filter(None, reasons.values()))
+            comparisons.append(Comparison(first, second, difference, p, None, obstacles))
     corrected = holm([comparison.p for comparison in comparisons])
-    return [
-        Comparison(c.first, c.second, c.difference, c.p, p)
-        for c, p in zip(comparisons, corrected, strict=True)
-    ]
+    return [replace(c, corrected=p) for c, p in zip(comparisons, corrected, strict=True)]
 
 
 def p_value(difference: Sample) -> float | None:
@@ -102,6 +123,33 @@ def p_value(difference: Sample) -> float | None:
     count = len(difference.values)
     t = difference.mean * math.sqrt(count) / difference.sd
     return float(2.0 * stats.t.sf(abs(t), count - 1))
+
+
+def seeds_needed(difference: Sample) -> int | None:
+    """Return how many seeds would show a difference like this one to be significant.
+
+    It is the smallest number for which a paired t-test at 5 % finds a true difference of this
+    mean and standard deviation with a probability of 80 %. None if there is no such number up to
+    ``MOST_SEEDS``, or no spread to compute it from.
+
+    >>> seeds_needed(Sample((0.5 - 2**0.5 / 2, 0.5 + 2**0.5 / 2)))  # half a standard deviation
+    34
+    """
+    if not difference.sd or not difference.mean:
+        return None
+    from scipy import stats
+
+    effect = abs(difference.mean) / difference.sd
+
+    def is_enough(count: int) -> bool:
+        cut, shift = _quantile(count - 1), effect * math.sqrt(count)
+        tails = stats.nct.sf(cut, count - 1, shift) + stats.nct.cdf(-cut, count - 1, shift)
+        return bool(tails >= POWER)
+
+    # With a known standard deviation fewer would do: the normal distribution gives where to begin.
+    normal = stats.norm.ppf((1.0 + LEVEL) / 2.0) + stats.norm.ppf(POWER)
+    first = max(FEWEST_SEEDS, math.floor((normal / effect) ** 2) if effect > 1e-3 else MOST_SEEDS)
+    return next((count for count in range(first, MOST_SEEDS + 1) if is_enough(count)), None)
 
 
 def holm(values: Sequence[float | None]) -> list[float | None]:

@@ -6,21 +6,18 @@ import math
 from collections.abc import Iterator, Sequence
 
 from ...present.table import NOTHING, OVERALL, Cell, Table, number_cell, share_cell
-from ...present.words import in_brackets, plural
+from ...present.words import in_brackets
 from ..paper.published import Published
 from ..spec.run import length_in_words
 from ..store.run_folder import State
 from .findings import Findings, Problem, RunRecord, Setting
 from .paper import paper_tables
 from .sample_cells import interval_cell, mean_cell
-from .statistics import Comparison, compare
 from .targets import Target, profiles, share_within
+from .verdict import compare_pairs
 
 LEFT_OUT = "Runs that are not in the results"
 """The title of the table of runs that have no result."""
-SIGNIFICANT = 0.05
-MOST_COMPARED = 30
-"""With more settings no plot is drawn, and pairs are not compared: nobody could read either."""
 FACTORS = (1.0, 1.5, 2.0, 4.0)
 
 
@@ -61,27 +58,6 @@ def what_was_trained(problem: Problem) -> str:
         if len(set(values)) == 1:
             parts.append(words.format(values[0]))
     return f"{', '.join(parts)}. Judged by {problem.metric} ({problem.direction})."
-
-
-def verdicts(problem: Problem) -> list[str]:
-    """Return lines about a problem that say which differences are significant."""
-    if len(problem.headline) > MOST_COMPARED:
-        return [
-            f"There are more than {MOST_COMPARED} settings: they are neither drawn nor compared "
-            "pair by pair."
-        ]
-    settings, comparisons = _compare_settings(problem)
-    tests = sum(comparison.corrected is not None for comparison in comparisons)
-    if not tests:
-        return []
-    significant = [
-        f"{settings[c.first].name} and {settings[c.second].name}: "
-        + _verdict(c, problem, settings[c.first], settings[c.second])
-        for c in comparisons
-        if c.corrected is not None and c.corrected < SIGNIFICANT
-    ]
-    how = f"{plural(tests, 'paired t-test')} over the seeds, corrected by Holm"
-    return significant or [f"No difference between two of them is significant at 5 % ({how})."]
 
 
 def _spread_note(problem: Problem) -> str:
@@ -181,21 +157,18 @@ def _all_settings(problem: Problem, index: int) -> Table:
 
 def _comparisons(problem: Problem, index: int) -> Table:
     scale, unit = problem.units[problem.metric]
-    settings, comparisons = _compare_settings(problem)
-    rows = []
-    for comparison in comparisons:
-        first, second = settings[comparison.first], settings[comparison.second]
-        rows.append(
-            (
-                _setting_cell(first),
-                _setting_cell(second),
-                mean_cell(comparison.difference, scale),
-                interval_cell(comparison.difference, scale),
-                number_cell(comparison.p, 2),
-                number_cell(comparison.corrected, 2),
-                Cell(_verdict(comparison, problem, first, second)),
-            )
+    rows = [
+        (
+            _setting_cell(pair.first),
+            _setting_cell(pair.second),
+            mean_cell(pair.comparison.difference, scale),
+            interval_cell(pair.comparison.difference, scale),
+            number_cell(pair.comparison.p, 2),
+            number_cell(pair.comparison.corrected, 2),
+            Cell(pair.outcome),
         )
+        for pair in compare_pairs(problem)
+    ]
     return Table(
         f"comparisons-{index}",
         problem.name,
@@ -203,7 +176,8 @@ def _comparisons(problem: Problem, index: int) -> Table:
         "Paired t-tests on test data over the seeds that both settings have, corrected by Holm "
         "for the number of pairs. The difference is first minus second; for "
         f"{problem.metric}, {problem.direction}. With few seeds only large differences can be "
-        "significant; a difference that is not may still be real.",
+        "significant; a difference that is not may still be real. Runs of other sources or data "
+        "are not compared.",
         (
             "first",
             "second",
@@ -215,23 +189,6 @@ def _comparisons(problem: Problem, index: int) -> Table:
         ),
         tuple(rows),
     )
-
-
-def _compare_settings(problem: Problem) -> tuple[list[Setting], list[Comparison]]:
-    """Return the settings with several finished runs, and the comparison of each pair."""
-    settings = [setting for setting in problem.headline if len(setting.finished) > 1]
-    if len(problem.headline) > MOST_COMPARED:
-        settings = []
-    return settings, compare([setting.values("test", problem.metric) for setting in settings])
-
-
-def _verdict(comparison: Comparison, problem: Problem, first: Setting, second: Setting) -> str:
-    if comparison.corrected is None:
-        return "not tested: no spread over the seeds"
-    if comparison.corrected >= SIGNIFICANT:
-        return "not significant"
-    better = first if (comparison.difference.mean > 0) is problem.larger_is_better else second
-    return f"{better.name} is better"
 
 
 def _to_target(target: Target, index: int) -> Table:

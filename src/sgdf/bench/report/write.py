@@ -125,7 +125,8 @@ def _markdown(document: Document) -> str:
         parts += [
             formats.markdown(part)
             if isinstance(part, Table)
-            else f"### {text(part.title)}\n\n{text(part.about)}\n\n![](figures/{part.name}.png)\n"
+            else f"### {text(part.title)}\n\n{text(part.about)}\n\n"
+            f"![{text(part.title)}](figures/{part.name}.png)\n"
             for part in document.parts(section)
         ]
     parts.append(f"## Settings, runs and commands\n\n{text(document.where)}\n")
@@ -149,7 +150,8 @@ def _latex(document: Document) -> str:
     head = (
         "% Needs booktabs, longtable and graphicx; names in other scripts need a Unicode engine.\n"
     )
-    return "\n".join([head, *map(formats.latex, document.tables)])
+    summary = [f"% {formats.one_line(line)}" for line in document.summary]
+    return "\n".join([head, *summary, *map(formats.latex, document.tables)])
 
 
 def _run_rows(findings: Findings) -> Iterator[list[Any]]:

@@ -1,0 +1,358 @@
+"""The verdict on a problem: what leads, what differs from it significantly, and what to try next.
+
+The leader is the setting with the best mean on test data among those that were chosen, on
+validation data, for their optimizers. It is named as an observation: whether it is better than
+another one is decided by the paired tests.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from ...present.words import listed, plural
+from .comparability import obstacle, warnings_about
+from .findings import Problem, Setting
+from .sample_cells import mean_cell
+from .statistics import FEWEST_SEEDS, MOST_SEEDS, Comparison, Sample, compare, seeds_needed
+
+SIGNIFICANT = 0.05
+MOST_COMPARED = 30
+"""With more settings no plot is drawn, and pairs are not compared: nobody could read either."""
+MOST_NAMED = 6
+"""The most settings or differences that a line names."""
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two settings of a problem, and the paired test of their difference on test data."""
+
+    first: Setting
+    second: Setting
+    comparison: Comparison
+    larger_is_better: bool
+
+    @property
+    def is_tested(self) -> bool:
+        """Whether there is a p-value."""
+        return self.comparison.corrected is not None
+
+    @property
+    def seeds(self) -> int:
+        """The number of seeds that both have and that are comparable."""
+        return len(self.comparison.difference.values)
+
+    @property
+    def better(self) -> Setting | None:
+        """The one that is significantly better, if one is."""
+        corrected, mean = self.comparison.corrected, self.comparison.difference.mean
+        if corrected is None or corrected >= SIGNIFICANT:
+            return None
+        return self.first if (mean > 0) is self.larger_is_better else self.second
+
+    @property
+    def outcome(self) -> str:
+        """The outcome of the test, or why there was none."""
+        obstacles = self.comparison.obstacles
+        reasons = ", ".join(dict.fromkeys(obstacles))
+        if obstacles and self.seeds < FEWEST_SEEDS:
+            return f"not compared: {reasons}"
+        if self.seeds < FEWEST_SEEDS:
+            return f"not judged: {plural(self.seeds, 'seed')}"
+        if not self.is_tested:
+            return "not tested: no spread over the seeds"
+        text = f"{self.better.name} is better" if self.better else "not significant"
+        left_out = f" ({plural(len(obstacles), 'seed')} left out: {reasons})" if obstacles else ""
+        return text + left_out
+
+    def other(self, setting: Setting) -> Setting:
+        """Return the other one of the two."""
+        return self.second if setting.key == self.first.key else self.first
+
+    def advantage(self, setting: Setting) -> Sample:
+        """Return by how much one of the two is better, for each seed."""
+        is_first = setting.key == self.first.key
+        sign = 1.0 if is_first is self.larger_is_better else -1.0
+        return Sample(tuple(sign * value for value in self.comparison.difference.values))
+
+
+def compare_pairs(problem: Problem) -> list[Pair]:
+    """Return all pairs of the settings shown that have several finished runs, with their tests."""
+    settings = [setting for setting in problem.headline if len(setting.finished) > 1]
+    if len(problem.headline) > MOST_COMPARED:
+        settings = []
+    runs = [{run.seed: run for run in setting.finished} for setting in settings]
+    comparisons = compare(
+        [setting.values("test", problem.metric) for setting in settings],
+        lambda first, second, seed: obstacle(runs[first][seed], runs[second][seed]),
+    )
+    return [
+        Pair(settings[c.first], settings[c.second], c, problem.larger_is_better)
+        for c in comparisons
+    ]
+
+
+@dataclass(frozen=True)
+class Edge:
+    """A best setting with a number at the edge of those that were tried.
+
+    Attributes:
+        setting: the setting.
+        option: the option that has this number.
+        value: the number.
+        is_largest: whether it is the largest that was tried; otherwise it is the smallest.
+    """
+
+    setting: Setting
+    option: str
+    value: float
+    is_largest: bool
+
+
+def find_edges(problem: Problem) -> list[Edge]:
+    """Return where the best setting of an optimizer is at the edge of its grid."""
+    if not problem.protocol.is_fair:  # then no setting is chosen
+        return []
+    edges = []
+    for best in problem.headline:
+        # A run that diverged was tried too: beyond it there is nothing to look for.
+        tried = [
+            _numbers(setting)
+            for setting in problem.settings
+            if setting.optimizer == best.optimizer
+            and any(run.lost or run.chosen for run in setting.runs)
+        ]
+        for option, value in _numbers(best).items() if best.finished else ():
+            values = {numbers[option] for numbers in tried if option in numbers}
+            # Nothing is tried below zero, the end of most ranges.
+            if len(values) > 1 and (value == max(values) or (value == min(values) and value)):
+                edges.append(Edge(best, option, value, value == max(values)))
+    return edges
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the results on a problem say."""
+
+    problem: Problem
+
+    @cached_property
+    def pairs(self) -> list[Pair]:
+        """All pairs of settings, with their tests."""
+        return compare_pairs(self.problem)
+
+    @cached_property
+    def ranked(self) -> list[Setting]:
+        """The settings with a result, the best mean on test data first.
+
+        Those with lost or unfinished runs come after the others, because a mean over fewer seeds
+        may be better by luck.
+        """
+        metric, sign = self.problem.metric, -1.0 if self.problem.larger_is_better else 1.0
+        shown = [s for s in self.problem.headline if s.values("test", metric)]
+        return sorted(
+            shown,
+            key=lambda s: (len(s.finished) < len(s.runs), sign * s.sample("test", metric).mean),
+        )
+
+    @property
+    def leader(self) -> Setting | None:
+        """The best of the settings, if there are several."""
+        return self.ranked[0] if len(self.ranked) > 1 else None
+
+    @cached_property
+    def against(self) -> dict[str, Pair]:
+        """The pairs of the leader, by the key of the other setting."""
+        leader = self.leader
+        pairs = [p for p in self.pairs if leader and leader.key in (p.first.key, p.second.key)]
+        return {pair.other(leader).key: pair for pair in pairs if leader}
+
+    @cached_property
+    def alike(self) -> list[Setting]:
+        """The settings that do not differ significantly from the leader."""
+        return [s for s, pair in self._rivals() if pair and pair.is_tested and not pair.better]
+
+    @cached_property
+    def worse(self) -> list[Setting]:
+        """The settings that are significantly worse than the leader."""
+        return [s for s, pair in self._rivals() if pair and pair.better and pair.better is not s]
+
+    @cached_property
+    def better(self) -> list[Setting]:
+        """The settings that are significantly better on the seeds that the leader has too."""
+        return [s for s, pair in self._rivals() if pair and pair.better is s]
+
+    @cached_property
+    def unjudged(self) -> dict[str, str]:
+        """Why settings were not compared with the leader, by their names."""
+        return {
+            setting.name: pair.outcome if pair else "not judged: 1 seed"
+            for setting, pair in self._rivals()
+            if pair is None or not pair.is_tested
+        }
+
+    @cached_property
+    def seeds_needed(self) -> dict[str, int | None]:
+        """The seeds that differences of this size from the leader need; None if they are many."""
+        return {
+            setting.name: seeds_needed(pair.comparison.difference)
+            for setting, pair in self._rivals()
+            if pair and not pair.better and pair.comparison.difference.sd
+        }
+
+    @cached_property
+    def edges(self) -> list[Edge]:
+        """Where best settings are at the edge of what was tried."""
+        return find_edges(self.problem)
+
+    @cached_property
+    def warnings(self) -> list[str]:
+        """In which ways the runs differ and should not."""
+        return warnings_about(self.problem)
+
+    @cached_property
+    def lines(self) -> list[str]:
+        """The verdict in sentences; warnings are not among them."""
+        return [*self._comparison_lines(), *self._edge_lines()]
+
+    def as_record(self) -> dict[str, Any]:
+        """Return the verdict for a JSON file."""
+        return {
+            "leader": self.leader and self.leader.name,
+            "not significantly different": [setting.name for setting in self.alike],
+            "significantly worse": [setting.name for setting in self.worse],
+            "significantly better on shared seeds": [setting.name for setting in self.better],
+            "not judged": self.unjudged,
+            "seeds needed": self.seeds_needed,
+            "edges": [
+                {
+                    "setting": edge.setting.name,
+                    "option": edge.option,
+                    "value": edge.value,
+                    "edge": "largest" if edge.is_largest else "smallest",
+                }
+                for edge in self.edges
+            ],
+            "warnings": self.warnings,
+        }
+
+    def _rivals(self) -> list[tuple[Setting, Pair | None]]:
+        """Return every setting but the leader, with the pair of the two."""
+        return [(s, self.against.get(s.key)) for s in self.ranked[1:]]
+
+    def _comparison_lines(self) -> Iterator[str]:
+        leader = self.leader
+        if leader is None:
+            return
+        yield self._leader_line(leader)
+        most = max((pair.seeds for pair in self.against.values()), default=1)
+        if len(self.problem.headline) > MOST_COMPARED:
+            yield (
+                f"There are more than {MOST_COMPARED} settings: they are neither drawn nor "
+                "compared pair by pair."
+            )
+        elif most < FEWEST_SEEDS and not any(p.comparison.obstacles for p in self.against.values()):
+            yield (
+                f"With {plural(most, 'seed')} no difference can be judged; run at least "
+                f"{FEWEST_SEEDS}."
+            )
+        else:
+            yield from self._test_lines(leader)
+        yield from self._seed_lines(leader)
+
+    def _leader_line(self, leader: Setting) -> str:
+        problem = self.problem
+        scale, unit = problem.units[problem.metric]
+        mean = mean_cell(leader.sample("test", problem.metric), scale).text
+        mean = " ".join(filter(None, [mean.removesuffix(" (one seed)"), unit]))
+        so_far = "" if all(run.chosen or run.lost for run in problem.runs) else " so far"
+        how = ""
+        if not problem.protocol.is_fair:
+            how = ", at epochs chosen on the same data"
+        elif len(problem.settings) > len(problem.headline):
+            how = ", each chosen on validation data for its optimizer"
+        return (
+            f"{leader.name} leads{so_far}: its mean test {problem.metric}, {mean}, is the best of "
+            f"{len(self.ranked)} settings{how}."
+        )
+
+    def _test_lines(self, leader: Setting) -> Iterator[str]:
+        tests = sum(pair.is_tested for pair in self.pairs)
+        how = f"{plural(tests, 'paired t-test')} over the seeds, corrected by Holm"
+        significant = [pair for pair in self.pairs if pair.better]
+        if tests and not significant:
+            yield f"No difference between two of them is significant at 5 % ({how})."
+        elif self.alike:
+            names = [setting.name for setting in self.alike]
+            yield f"Not significantly different from it: {listed(names, MOST_NAMED)} ({how})."
+        if self.worse:
+            names = [
+                f"{setting.name} (by {self._size(self.against[setting.key].advantage(leader))})"
+                for setting in self.worse
+            ]
+            how = "" if self.alike else f"; {how}"
+            yield f"Significantly worse than it: {listed(names, MOST_NAMED)}{how}."
+        if self.better:
+            names = [setting.name for setting in self.better]
+            yield f"Significantly better on the seeds that both have: {listed(names, MOST_NAMED)}."
+        others = [
+            f"{pair.better.name} is better than {pair.other(pair.better).name}"
+            for pair in significant
+            if pair.better and leader.key not in (pair.first.key, pair.second.key)
+        ]
+        if others:
+            yield f"Also significant: {listed(others, MOST_NAMED)}."
+        if self.unjudged:
+            names = [f"{name} ({reason})" for name, reason in self.unjudged.items()]
+            yield f"Without a test against it: {listed(names, MOST_NAMED)}."
+
+    def _seed_lines(self, leader: Setting) -> Iterator[str]:
+        """Yield how many seeds the difference from the best of the others would need."""
+        rival = next((s for s, _ in self._rivals() if s.name in self.seeds_needed), None)
+        if rival is None:
+            return
+        pair, needed = self.against[rival.key], self.seeds_needed[rival.name]
+        size = self._size(pair.advantage(leader))
+        if not pair.comparison.difference.mean:
+            return
+        if needed is not None and needed <= pair.seeds:
+            yield (
+                f"Compared alone, without a correction for the other pairs, {leader.name} would "
+                f"be significantly better than {rival.name}."
+            )
+            return
+        many = f"more than {MOST_SEEDS:,}" if needed is None else f"about {needed:,}"
+        yield (
+            f"A difference like that between {leader.name} and {rival.name} ({size}) would need "
+            f"{many} seeds to be significant (one paired t-test at 5 %, power 80 %)."
+        )
+
+    def _size(self, difference: Sample) -> str:
+        return mean_cell(difference, self.problem.units[self.problem.metric][0]).text
+
+    def _edge_lines(self) -> Iterator[str]:
+        """Yield a line for each option and side of its grid."""
+        sides: dict[tuple[str, bool], list[Edge]] = {}
+        for edge in self.edges:
+            sides.setdefault((edge.option, edge.is_largest), []).append(edge)
+        for (option, is_largest), edges in sides.items():
+            names = [f"{edge.setting.optimizer} ({edge.value:g})" for edge in edges]
+            which, try_ = ("largest", "larger") if is_largest else ("smallest", "smaller")
+            yield (
+                f"The best {option} is the {which} that was tried for "
+                f"{listed(names, MOST_NAMED)}: try {try_} ones."
+            )
+
+
+def _numbers(setting: Setting) -> dict[str, float]:
+    """Return the options of a setting that are finite numbers."""
+    parts = {"": setting.table["optimizer"], "schedule.": setting.table["schedule"]}
+    return {
+        prefix + option: float(value)
+        for prefix, options in parts.items()
+        for option, value in options.items()
+        if type(value) in (int, float) and math.isfinite(value)
+    }
