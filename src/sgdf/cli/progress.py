@@ -71,7 +71,8 @@ class Lines(Screen):
         elif event["event"] == "progress" and run not in self.spoke:
             self._say(run, f"resumes at step {event['step']:,}" if event["step"] else "begins")
         elif event["event"] == "progress" and time.monotonic() - self.spoke[run] > QUIET_SECONDS:
-            self._say(run, f"step {event['step']:,} of {event['steps']:,}{_figures(event['row'])}")
+            steps = f" of {event['steps']:,}" if event["steps"] else ""
+            self._say(run, f"step {event['step']:,}{steps}{_figures(event['row'])}")
 
     def _say(self, run: str, line: str) -> None:
         self.spoke[run] = time.monotonic()
@@ -124,7 +125,7 @@ class Bars(Screen):
             self.progress.update(
                 self.bars[run], completed=event["step"], total=event["steps"], figures=figures
             )
-            self.parts[run] = event["step"] / max(1, event["steps"])
+            self.parts[run] = event["step"] / event["steps"] if event["steps"] else 0.0
         elif event["event"] == "notice":
             self._stay(self.names.get(run, "all"), event["line"])
         elif event["event"] == "end":
@@ -164,6 +165,7 @@ def _figures(row: Row | None) -> str:
     """Return the newest figures of a run, to end a line with."""
     if row is None:
         return ""
-    split = next(split for split in ("validation", "test", "train") if split in row)
+    known = (split for split in ("validation", "test", "train") if figures_on(row, split))
+    split = next(known, "train")
     figures = [f"{split} {name} {value:.4g}" for name, value in figures_on(row, split).items()]
     return ": " + ", ".join(figures) if figures else ""

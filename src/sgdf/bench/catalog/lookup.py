@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import inspect
 import re
 import sys
@@ -151,3 +152,46 @@ def importable_from(folder: Path) -> None:
     """Make the modules in a user's folder importable, after everything that is installed."""
     if str(folder) not in sys.path:
         sys.path.append(str(folder))
+
+
+def name_object(target: Any, kind: str) -> str:
+    """Return the name by which an experiment finds a class or function: ``module:Name``.
+
+    What a script defines is named by the script's file, so that other processes can import it.
+    What a notebook defines is in ``__main__``, where only this process finds it.
+
+    Raises:
+        SpecError: if it is defined inside a function, where nothing could find it again.
+    """
+    module, name = getattr(target, "__module__", None), getattr(target, "__qualname__", None)
+    if not module or not name or "<" in name:
+        raise SpecError(
+            f"this {kind}, {target!r}, is not defined at the top of a module, script or notebook "
+            "cell, so that its name does not lead to it"
+        )
+    if module == "__main__":
+        module = _name_script()
+    parts = module.split(".")
+    packages = (".".join(parts[: i + 1]) for i in range(len(parts)))
+    # The shortest way to it, as people write it: torch.optim:NAdam, not torch.optim.nadam:NAdam.
+    shown = (p for p in packages if getattr(sys.modules.get(p), name, None) is target)
+    path = f"{next(shown, module)}:{name}"
+    if find(path, {}, kind) is not target:
+        raise SpecError(f"this {kind}: another object is at {path} by now")
+    return path
+
+
+def _name_script() -> str:
+    """Return the name under which the script that runs can be imported, else ``__main__``."""
+    main = sys.modules["__main__"]
+    file = getattr(main, "__file__", None)
+    if file is None:
+        return "__main__"
+    path = Path(file).absolute()
+    importable_from(path.parent)
+    if not PATH.fullmatch(f"{path.stem}:x"):
+        return "__main__"
+    spec = importlib.util.find_spec(path.stem) if path.stem not in sys.modules else None
+    if spec is not None and spec.origin and Path(spec.origin).absolute() == path:
+        sys.modules[path.stem] = main  # else the script would run a second time to be imported
+    return path.stem if sys.modules.get(path.stem) is main else "__main__"

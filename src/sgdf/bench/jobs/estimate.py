@@ -47,6 +47,8 @@ def estimate(runs: list[Run], store: Store) -> dict[str, float | str]:
 
 def _share_done(run: Run, row: Row) -> float:
     """Return how much of a run is done, by its last row of metrics."""
+    if run.train.by_function:
+        return 0.0  # it starts again from the beginning
     if run.train.steps:
         return row["step"] / run.train.steps
     return row["epoch"] / run.train.epochs
@@ -57,7 +59,12 @@ def _kind(table: RunTable) -> str:
 
 
 def _time_run(run: Run) -> float:
-    """Train for a second, and return how long the whole run would take."""
+    """Train for a second, and return how long the whole run would take.
+
+    Nobody knows that of a function that trains by itself: NaN.
+    """
+    if run.train.by_function:
+        return math.nan
     with isolated(run.seed, run.train.threads):
         trainer = Trainer(run, Ranks(alone=True))
         begun = time.monotonic()

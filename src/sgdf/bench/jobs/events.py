@@ -25,7 +25,8 @@ class Progress(TypedDict):
 
     event: Literal["progress"]
     step: int
-    steps: int
+    steps: int | None
+    """How many there will be; None if only the training function knows."""
     row: Row | None
 
 
@@ -61,7 +62,14 @@ class TrialEnd(TypedDict):
     line: str
 
 
-Event = Begin | Progress | Saved | Notice | End | TrialEnd
+class Refused(TypedDict):
+    """A worker cannot begin: it does not find the task, for example. Others would not either."""
+
+    event: Literal["refused"]
+    line: str
+
+
+Event = Begin | Progress | Saved | Notice | End | TrialEnd | Refused
 
 
 class Display(Protocol):

@@ -13,7 +13,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import IO, cast
 
-from ..errors import StoreError
+from ..errors import SpecError, StoreError
 from ..store.files import store_errors
 from .events import Display, Event
 from .job import MAX_DEATHS, Job
@@ -110,7 +110,13 @@ class Workers:
         self.selector.register(process.stdout, selectors.EVENT_READ, Worker(process))
 
     def receive(self, worker: Worker, run: str, event: Event) -> None:
-        """Show an event, and note what it says about the worker and its run."""
+        """Show an event, and note what it says about the worker and its run.
+
+        Raises:
+            SpecError: if the worker cannot begin; a replacement could not either.
+        """
+        if event["event"] == "refused":
+            raise SpecError(event["line"])
         if event["event"] in ("begin", "saved", "end"):
             self.deaths_at_start = 0
             worker.run = None if event["event"] == "end" else run
@@ -134,7 +140,10 @@ class Workers:
         if worker.run is None:
             self.deaths_at_start += 1
             if self.deaths_at_start >= MAX_DEATHS:
-                raise StoreError(f"workers keep dying {how} at their start; see {self.log_path}")
+                raise StoreError(
+                    f"workers keep dying {how} at their start; {self.log_path} ends with: "
+                    f"{self._last_words()}"
+                )
             return True
         self.deaths[worker.run] += 1
         line = f"its worker died {how}"
@@ -146,6 +155,11 @@ class Workers:
             line += f", {MAX_DEATHS} times in a row before it could save"
             mark_failed(self.job.store, worker.run, line, self.display)
         return True
+
+    def _last_words(self) -> str:
+        """Return the last line of the workers' log, which is usually an error."""
+        lines = self.log_path.read_text(errors="replace").splitlines()
+        return lines[-1] if lines else "nothing"
 
     def _workers(self) -> list[Worker]:
         return [key.data for key in self.selector.get_map().values()]

@@ -15,7 +15,8 @@ from ..spec.run import ProbeSpec, Run
 from ..store.files import store_errors
 from ..store.records import Table
 from ..store.run_folder import State, Store
-from ..tasks import find_task
+from ..tasks import find_trained
+from ..tasks.function import TrainingFunction
 from ..training.ranks import Ranks, uses_cuda
 from .early_stop import common_failure, task_of
 from .events import Display, End
@@ -153,7 +154,9 @@ def prepare_data(runs: Iterable[Run]) -> None:
     """Let each distinct task of the runs fetch and check its data."""
     for task in {json.dumps(run.as_table()["task"]): run.task for run in runs}.values():
         try:
-            find_task(task.name).provide(**task.options)
+            trained = find_trained(task.name)
+            if not isinstance(trained, TrainingFunction):
+                trained.provide(**task.options)
         except SpecError as error:
             raise SpecError(f"task {task.name!r}: {error}") from error
         except StoreError:

@@ -12,21 +12,24 @@ from ...environment import environment
 from ..catalog.optimizers import find_optimizer
 from ..spec.run import Run
 from ..store.identity import digest
-from ..tasks import Task, find_task
+from ..tasks import Task, find_trained
+from ..tasks.function import TrainingFunction
 
 WATCHED = ("python", "torch", "sgdf", "task source", "optimizer source", "data")
 """Entries that should not change between the attempts of one run."""
 
 
-def provenance(run: Run, task: Task) -> dict[str, Any]:
+def provenance(run: Run, task: Task | None = None) -> dict[str, Any]:
     """Return everything that a run's result depends on besides its table.
 
     Args:
         run: the run.
-        task: its task, with its data.
+        task: its task, with its data; a function that trains by itself has none.
     """
-    files = {"data": task.digest} if task.digest else {}
-    facts = {**sources(run), **files, **task.describe_data()}
+    facts = sources(run)
+    if task is not None:
+        files = {"data": task.digest} if task.digest else {}
+        facts |= {**files, **task.describe_data()}
     return {**environment(), "commit": commit(), **facts}
 
 
@@ -42,8 +45,9 @@ def differences(entries: list[dict[str, Any]], current: dict[str, Any]) -> list[
 
 def sources(run: Run) -> dict[str, str]:
     """Return digests of the files that define task and optimizer."""
+    task = find_trained(run.task.name)
     return {
-        "task source": source_digest(find_task(run.task.name)),
+        "task source": source_digest(task.call if isinstance(task, TrainingFunction) else task),
         "optimizer source": source_digest(find_optimizer(run.optimizer.name)),
     }
 

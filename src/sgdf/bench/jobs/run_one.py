@@ -19,6 +19,7 @@ from .events import Display, Event
 from .job import TO_DO
 from .provenance import differences, provenance, sources
 from .recorder import Recorder, Tell, Watch, never_stop
+from .run_function import run_function
 from .signals import Stop
 
 
@@ -107,6 +108,8 @@ def train_run(
     """
     try:
         with isolated(run.seed, run.train.threads):
+            if run.train.by_function:
+                return run_function(run, folder, stop, tell)
             recorder = Recorder(folder, checkpoint_every, stop, tell, watch)
             return _train(run, folder, ranks, recorder, probes)
     except Stopped:

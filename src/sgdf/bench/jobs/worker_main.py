@@ -14,6 +14,7 @@ import sys
 import threading
 from typing import NoReturn
 
+from ..errors import SpecError
 from .events import Event
 from .job import read_job
 from .signals import stop_on_signals
@@ -23,7 +24,7 @@ def main() -> None:
     """Work on the job in the first line of standard input."""
     events = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # whatever a task prints goes to the log, not between the events
-    job = read_job(sys.stdin.readline())
+    line = sys.stdin.readline()
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
     def send(run: str, event: Event) -> None:
@@ -33,6 +34,11 @@ def main() -> None:
         except BrokenPipeError:  # the parent has died, which is no failure of the run
             _end()
 
+    try:
+        job = read_job(line)
+    except SpecError as error:
+        send("", {"event": "refused", "line": str(error)})
+        return
     with stop_on_signals() as stop:
         job.work(send, stop)
 

@@ -180,7 +180,12 @@ class Setting:
 
     @property
     def milliseconds(self) -> float | None:
-        """The time of a step, with its forward and backward pass."""
+        """The time of a step, with its forward and backward pass.
+
+        It is not known of a function that trains by itself, which may do anything else meanwhile.
+        """
+        if self.table["train"].get("by_function"):
+            return None
         return self.median(lambda result: 1e3 * result["seconds"]["step"] / result["step"])
 
     @property

@@ -50,13 +50,16 @@ def what_was_trained(problem: Problem) -> str:
     options = [f"{key}={value}" for key, value in problem.task.items() if key != "name"]
     parts = [f"{problem.task['name']}({', '.join(options)})"]
     tables = [setting.table for setting in problem.settings]
-    for words, values in (
-        ("{}", [length_in_words(table["train"]) for table in tables]),
-        ("batches of {}", [table["train"]["batch_size"] for table in tables]),
-        ("{}", [table["schedule"]["name"] for table in tables]),
-    ):
-        if len(set(values)) == 1:
-            parts.append(words.format(values[0]))
+    if any(table["train"].get("by_function") for table in tables):
+        parts.append("a function that trains by itself")
+    else:
+        for words, values in (
+            ("{}", [length_in_words(table["train"]) for table in tables]),
+            ("batches of {}", [table["train"]["batch_size"] for table in tables]),
+            ("{}", [table["schedule"]["name"] for table in tables]),
+        ):
+            if len(set(values)) == 1:
+                parts.append(words.format(values[0]))
     return f"{', '.join(parts)}. Judged by {problem.metric} ({problem.direction})."
 
 
@@ -75,6 +78,9 @@ def _results(problem: Problem, index: int) -> Table:
             how += ", and so was the setting of each optimizer"
         how += "; the test data were not used for any choice."
         shown = [("test", "test", ""), ("validation", "validation", "")]
+    elif problem.protocol.chosen == "last":
+        how = "The last epoch counts, and all settings are shown: nothing was chosen."
+        shown = [("test", "test", "")]
     else:
         how = (
             "The runs trained on all training data. The best epoch was chosen on the test data, "
@@ -287,6 +293,8 @@ def _what_happened(run: RunRecord) -> str:
         return f"no finite {run.result['metric']}"
     if not run.epochs:
         return NOTHING
+    if run.table["train"].get("by_function"):
+        return plural(run.epochs[-1]["epoch"], "evaluation")
     done = run.epochs[-1]["step" if run.table["train"].get("steps") else "epoch"]
     return f"{done:,} of {length_in_words(run.table['train'])}"
 

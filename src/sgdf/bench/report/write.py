@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from ...present.words import plural
 from ..errors import SpecError
 from ..paper.published import Published, published
 from ..store import files
-from ..store.run_folder import Store
+from ..store.run_folder import RunFolder, Store
 from .contents import build_document
 from .findings import Findings, gather
 from .results_json import results_json
@@ -51,9 +51,20 @@ class Report:
             wanted: targets by problem or task; the target under ``""`` is for all others.
             beside: published results to compare with; by default those of the paper.
         """
-        findings = gather(folder for path in stores for folder in Store(path).folders())
+        folders = (folder for path in stores for folder in Store(path).folders())
+        return cls.on(folders, "Report on " + ", ".join(map(str, stores)), wanted, beside)
+
+    @classmethod
+    def on(
+        cls,
+        folders: Iterable[RunFolder],
+        title: str,
+        wanted: Mapping[str, float] | None = None,
+        beside: tuple[Published, ...] | None = None,
+    ) -> Report:
+        """Return the report on the runs of these folders; see ``of``."""
+        findings = gather(folders)
         targets = tuple(_choose_targets(findings, wanted or {}))
-        title = "Report on " + ", ".join(map(str, stores))
         columns = published() if beside is None else beside
         return cls(findings, targets, build_document(title, findings, targets, columns))
 
@@ -73,7 +84,7 @@ class Report:
                 plot.write(folder / "figures")
         for table in tables:
             _write(folder / "tables" / f"{table.name}.csv", formats.comma_separated(table))
-        _write(folder / "runs.csv", formats.comma_separated_rows(list(_run_rows(self.findings))))
+        _write(folder / "runs.csv", formats.comma_separated_rows(list(run_rows(self.findings))))
         _write(folder / "results.json", results_json(self.findings))
         _write(folder / "report.md", _markdown(self.document))
         _write(folder / "tables.tex", _latex(self.document))
@@ -154,7 +165,7 @@ def _latex(document: Document) -> str:
     return "\n".join([head, *summary, *map(formats.latex, document.tables)])
 
 
-def _run_rows(findings: Findings) -> Iterator[list[Any]]:
+def run_rows(findings: Findings) -> Iterator[list[Any]]:
     """Yield a header, then a row of plain values for each run, from which all tables are made."""
     runs = [(problem, run) for problem in findings.problems for run in problem.runs]
     metrics = sorted({name for problem in findings.problems for name in problem.metrics})

@@ -8,13 +8,14 @@ from dataclasses import fields, replace
 from typing import Any
 
 from ..catalog.optimizers import find_optimizer, optimizer_options
-from ..errors import SpecError
+from ..errors import SpecError, naming
 from ..spec.fields import read_table, unknown_key
 from ..spec.grid import as_list, grid, quote_lists
 from ..spec.machine import automatic_device, resolve_machine
 from ..spec.read import read
 from ..store import files
 from ..store.records import Table
+from ..tasks import find_task
 from .search import Candidate, Method, Search
 from .space import Choices, Range, Space, default_space, fill_grid, read_space
 from .storage import absolute_url
@@ -45,7 +46,8 @@ def read_search(
         raise SpecError("[[probe]]: is for sgdf run; a search records no probes")
     if document.get("protocol", "validation") != "validation":
         raise SpecError(
-            'protocol = "paper": holds back no data to choose by; it must be "validation"'
+            f"protocol = {document['protocol']!r}: holds back no data to choose by; it must be "
+            '"validation"'
         )
     problem, *others = grid(document)
     if others:
@@ -146,6 +148,10 @@ def _check(search: Search, anywhere: bool) -> None:
     Raises:
         SpecError: if an option is unknown or refuses a value, or if the lengths differ.
     """
+    task = search.problem.get("task")
+    if isinstance(task, dict) and isinstance(task.get("name"), str):
+        with naming(f"task {task['name']!r}"):
+            find_task(task["name"])  # a training function has no epochs to prune by
     lengths = {}
     for candidate in search.candidates:
         for option, values in candidate.space.items():

@@ -38,6 +38,11 @@ def resolve_machine(
                 f"train.processes = {train.processes}: there are {processes}; start it with "
                 f"torchrun --nproc-per-node {train.processes} -m sgdf run"
             )
+        if train.by_function and processes > 1:
+            raise SpecError(
+                f"task {run.task.name!r}: a function that trains by itself cannot be started with "
+                "torchrun"
+            )
         parts = processes * train.accumulate
         if train.batch_size % parts:
             raise SpecError(

@@ -16,7 +16,7 @@ class Protocol:
 
     Attributes:
         name: as an experiment has it.
-        chooses_on: the split whose metric decides.
+        chooses_on: the split whose metric decides, or orders the settings where nothing is chosen.
         chosen: the name of the chosen epoch in a result.
         trains_on_validation: whether the validation data are trained on too.
         watched: what a schedule that waits for a plateau looks at.
@@ -30,7 +30,7 @@ class Protocol:
 
     @property
     def is_fair(self) -> bool:
-        """Whether the choice leaves the test data alone, so that settings may be chosen too."""
+        """Whether there are data other than the test data, on which settings may be chosen."""
         return self.chooses_on != "test"
 
     def splits(self, offered: tuple[str, ...]) -> tuple[str, ...]:
@@ -50,7 +50,8 @@ class Protocol:
         if self.chooses_on not in offered:
             raise SpecError(
                 f'protocol = "{self.name}": chooses on {self.chooses_on} data, but the task has '
-                f'only {", ".join(offered)}; protocol = "paper" chooses on test data'
+                f'only {", ".join(offered)}; protocol = "last" chooses nothing, and the last epoch '
+                "counts"
             )
         return tuple(s for s in offered if not (self.trains_on_validation and s == "validation"))
 
@@ -58,6 +59,8 @@ class Protocol:
 PROTOCOLS = {
     "validation": Protocol("validation", "validation", "selected", False, "validation"),
     "paper": Protocol("paper", "test", "best_on_test", True, "train"),
+    "last": Protocol("last", "test", "last", False, "train"),
 }
 """The first chooses on validation data. The second is the paper's: it trains on all data but the
-test data and reports the best epoch on these, which flatters."""
+test data and reports the best epoch on these, which flatters. The third chooses nothing: the last
+epoch counts, and all settings are shown."""

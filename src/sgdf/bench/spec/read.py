@@ -23,13 +23,14 @@ from ..catalog.probes import PROBES
 from ..catalog.schedules import SCHEDULERS, schedule_options, waits_for_plateau
 from ..errors import SpecError, first_line, naming
 from ..store.records import Table
-from ..tasks import TASKS, find_task
+from ..tasks import TASKS, find_trained
+from ..tasks.function import HANDED_OVER, TrainingFunction
 from ..tasks.metric import Metric
 from .document import apply_changes, load_document
 from .fields import read_table, unknown_key
 from .grid import as_list, empty_list, find_misfit, find_repetition, grid, grid_size
 from .protocol import PROTOCOLS
-from .run import Experiment, Named, ProbeSpec, Run, Schedule, Training
+from .run import OF_FUNCTIONS, Experiment, Named, ProbeSpec, Run, Schedule, Training
 
 MAX_RUNS = 100_000
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -88,6 +89,8 @@ def read(document: Table, build: bool = True) -> Experiment:
         _check_run_names(table, once)
     probes = tuple(_probe(table, build) for table in probe_tables)
     runs = [_run(table, build, once) for table in tables]
+    if probes and any(run.train.by_function for run in runs):
+        raise SpecError("[[probe]]: the task is a function that trains by itself: use sgdf.monitor")
     runs.sort(key=lambda run: run.seed)  # so that a part of the grid compares all optimizers
     return Experiment(name, about, tuple({run.key: run for run in runs}.values()), probes)
 
@@ -194,12 +197,18 @@ def _run(table: Table, build: bool, once: _Once) -> Run:
     options = {key: value for key, value in table["optimizer"].items() if key != "train"}
     optimizer = once(_optimizer, options, build)
     schedule = table.get("schedule", DEFAULT_SCHEDULE)
+    by_function = once(_is_function, table["task"])
+    if by_function:
+        train = _training_of_function(table)
+    elif train.by_function:
+        raise SpecError("train.by_function = true: the task is a class, not a function")
+    protocol = table.get("protocol", "last" if by_function else "validation")
     return Run(
-        task=once(_task, table["task"], table.get("protocol", "validation")),
+        task=once(_task, table["task"], protocol),
         optimizer=optimizer,
         schedule=once(_schedule, schedule, optimizer, train.steps or train.epochs, build),
         train=train,
-        protocol=table.get("protocol", "validation"),
+        protocol=protocol,
         seed=table.get("seed", 0),
     )
 
@@ -236,10 +245,37 @@ def _probe(table: Any, build: bool) -> ProbeSpec:
     return read_table(ProbeSpec, own, "probe", name=name, options=options)
 
 
+def _is_function(table: Table) -> bool:
+    name, _ = _named(table, "task")
+    with naming(f"task {name!r}"):
+        return isinstance(find_trained(name), TrainingFunction)
+
+
+def _training_of_function(table: Table) -> Training:
+    """Return the ``[train]`` of a function, which is asked only for what the bench decides.
+
+    Raises:
+        SpecError: if the experiment sets what only the function can decide.
+    """
+    given, schedule = _training(table), {**DEFAULT_SCHEDULE, **table.get("schedule", {})}
+    decided = [f"train.{key} = {given[key]!r}" for key in given if key not in OF_FUNCTIONS]
+    own = {key: schedule[key] for key in DEFAULT_SCHEDULE}
+    if own != DEFAULT_SCHEDULE or schedule.get("warmup"):
+        decided.append("[schedule]")
+    if decided:
+        raise SpecError(
+            f"{decided[0]}: the task is a function that trains by itself, and decides this; make "
+            "it an argument of the function, which is then an option of [task]"
+        )
+    return read_table(Training, {**given, "by_function": True}, "train")
+
+
 def _task(table: Table, protocol: str) -> Named:
     name, given = _named(table, "task")
     with naming(f"task {name!r}"):
-        task = find_task(name)
+        task = find_trained(name)
+        if isinstance(task, TrainingFunction):
+            return Named(name, options_of(task.call, given, skip=HANDED_OVER))
 
         from ..tasks.base import metric_of, splits_of  # which need torch, as the task does
 

@@ -14,6 +14,8 @@ from .fields import choice, rule, whole
 from .grid import quote_lists
 
 PRECISIONS = ("float32", "bfloat16", "float16")
+OF_FUNCTIONS = ("by_function", "threads")
+"""The keys of ``[train]`` for a task that is a function, which has a loop of its own."""
 
 
 def _is_device(value: str) -> bool:
@@ -69,6 +71,7 @@ class Training:
     )
     steps: int = rule(0, "a whole number; 0 for a length in epochs", lambda value: value >= 0)
     costly_every: int = rule(0, "a whole number; 0 for the last epoch alone", lambda v: v >= 0)
+    by_function: bool = False
 
     @property
     def length(self) -> str:
@@ -78,10 +81,13 @@ class Training:
     def as_table(self) -> Table:
         """Return it as a table; the newest keys stand in it only where they are used.
 
-        So runs of earlier versions keep their names.
+        So runs of earlier versions keep their names. A function that trains by itself has none of
+        the bench's settings but the threads.
         """
         table = dataclasses.asdict(self)
-        unused = [key for key in ("steps", "costly_every") if not table[key]]
+        if self.by_function:
+            return {key: table[key] for key in OF_FUNCTIONS}
+        unused = [key for key in ("steps", "costly_every", "by_function") if not table[key]]
         if self.steps:
             unused.append("epochs")
         return {key: value for key, value in table.items() if key not in unused}
@@ -93,6 +99,8 @@ def length_in_words(train: Table) -> str:
     >>> length_in_words({"epochs": 20}), length_in_words({"steps": 1})
     ('20 epochs', '1 step')
     """
+    if train.get("by_function"):
+        return "the length that the function has"
     unit, count = ("step", train["steps"]) if train.get("steps") else ("epoch", train["epochs"])
     return plural(count, unit)
 

@@ -10,6 +10,7 @@ from ..errors import SpecError
 
 if TYPE_CHECKING:
     from .base import Batches, Task, Update
+    from .function import TrainingFunction
     from .metric import Metric
     from .supervised import Supervised
 
@@ -42,6 +43,22 @@ def __getattr__(name: str) -> object:
     return value
 
 
+def find_trained(name: str) -> type[Task] | TrainingFunction:
+    """Return what an experiment names as its task: a class, or a function that trains.
+
+    Raises:
+        SpecError: if there is neither.
+    """
+    from .function import TrainingFunction
+
+    found = find(name, TASKS, "task")
+    if isinstance(found, type):
+        return find_task(name)
+    function = TrainingFunction(found)
+    function.check()
+    return function
+
+
 def find_task(name: str) -> type[Task]:
     """Return the class of tasks that an experiment names.
 
@@ -51,7 +68,12 @@ def find_task(name: str) -> type[Task]:
     from .base import Task
 
     found = find(name, TASKS, "task")
-    if not isinstance(found, type) or not issubclass(found, Task):
+    if not isinstance(found, type):
+        raise SpecError(
+            "this is a function that trains by itself, which sgdf run and sgdf.bench.compare take; "
+            "for anything else write a class, as docs/guide/compare.md shows"
+        )
+    if not issubclass(found, Task):
         raise SpecError("this is no subclass of sgdf.bench.tasks.Task")
     missing = set(found.__abstractmethods__)
     if found.loss is Task.loss and found.step is Task.step:

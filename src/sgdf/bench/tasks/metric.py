@@ -64,7 +64,8 @@ class Metric:
             raise SpecError(
                 f"the metric {self.name!r}: is the largest value the best, or the smallest? Add to "
                 f'the task: metric = Metric("{self.name}", larger_is_better=True), or False '
-                "(from sgdf.bench.tasks import Metric)"
+                "(from sgdf.bench.tasks import Metric); to a training function, below it: "
+                "train.metric = Metric(…)"
             )
         return stated
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
 import torch
-from torch import nn
+from torch import Tensor
 from torch.optim import Optimizer
 
 from ..spec.protocol import Protocol
@@ -53,8 +53,8 @@ def epochs_that_count(
         value = figures_on(row, protocol.chooses_on)[metric.name]
         return -math.inf if math.isnan(value) else value if metric.is_maximized else -value
 
-    best = max(judged, key=rank)
-    return {**last, protocol.chosen: _figures(best)}
+    chosen = judged[-1] if protocol.chosen == "last" else max(judged, key=rank)
+    return {**last, protocol.chosen: _figures(chosen)}
 
 
 def result_of(trainer: Trainer) -> Result:
@@ -72,7 +72,7 @@ def result_of(trainer: Trainer) -> Result:
         "parameters": sum(p.numel() for p in trainer.model.parameters()),
         **_examples(trainer.task),
         "state_bytes": sum(map(state_bytes, trainer.optimizers.values())),
-        "weights": _weights_digest(trainer.model),
+        "weights": digest_of_weights(trainer.model.state_dict().items()),
     }
     return cast("Result", result)
 
@@ -94,8 +94,12 @@ def line_of(result: Result) -> str:
     chosen = chosen_epoch(result)
     if chosen is None:
         return "finished without an evaluation"
-    how = "the best on test" if is_chosen_on_test(result) else "chosen on validation"
-    return f"test {metric} {chosen['test'][metric]:.4g} (epoch {chosen['epoch']}, {how})"
+    line = f"test {metric} {chosen['test'][metric]:.4g}"
+    if is_chosen_on_test(result):
+        return f"{line} (epoch {chosen['epoch']}, the best on test)"
+    return (
+        f"{line} (epoch {chosen['epoch']}, chosen on validation)" if "selected" in result else line
+    )
 
 
 def _figures(row: Row) -> EpochFigures:
@@ -112,10 +116,10 @@ def state_bytes(optimizer: Optimizer) -> int:
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
 
-def _weights_digest(model: nn.Module) -> str:
-    """Return a digest of all weights, to compare two runs by."""
+def digest_of_weights(weights: Iterable[tuple[str, Tensor]]) -> str:
+    """Return a digest of all weights by name, to compare two runs by."""
     digest = hashlib.sha256()
-    for name, tensor in model.state_dict().items():
+    for name, tensor in weights:
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
         digest.update(
             tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
@@ -34,7 +35,10 @@ def outlook(left: Mapping[str, float | str], names: Mapping[str, str], workers: 
         return "nothing is left to do."
     seconds = sum(time for time in left.values() if not isinstance(time, str))
     together = f" with {workers} workers" if workers > 1 else ""
-    line = f"the others take about {duration(seconds / workers)} of training{together}."
+    if math.isnan(seconds):
+        line = "how long the others take is not known: a function of yours trains them."
+    else:
+        line = f"the others take about {duration(seconds / workers)} of training{together}."
     reasons = [f"will fail: {names[k]}: {why}" for k, why in left.items() if isinstance(why, str)]
     return "\n".join([line, *reasons])
 

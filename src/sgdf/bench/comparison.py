@@ -1,0 +1,247 @@
+"""Compare optimizers from a script or a notebook, with the store and report of the command."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from ..present.formats import plain_text
+from ..present.words import plural
+from .catalog.lookup import name_object
+from .catalog.optimizers import OPTIMIZERS
+from .errors import SpecError
+from .jobs.conduct import Conduct, Crew
+from .jobs.events import Event
+from .jobs.plan import Plan
+from .jobs.signals import stop_on_signals
+from .report.write import Report, run_rows
+from .spec.grid import as_list, quote_lists
+from .spec.labels import labels
+from .spec.machine import resolve_machine
+from .spec.read import NAME, read
+from .spec.run import Experiment
+from .store.equal_failures import equal_failures
+from .store.records import Table
+from .store.run_folder import State, Store
+from .tasks import TASKS
+
+WORKER = "sgdf.bench.jobs.worker_main"
+
+
+def compare(
+    task: str | Callable[..., Any],
+    optimizers: Mapping[Any, Mapping[str, Any]] | Iterable[Any],
+    *,
+    seeds: int | Iterable[int] = 3,
+    options: Mapping[str, Any] | None = None,
+    schedule: str | Mapping[str, Any] | None = None,
+    protocol: str | None = None,
+    name: str | None = None,
+    about: str = "",
+    out: str | Path | None = None,
+    workers: int = 1,
+    retry: bool = False,
+    say: Callable[[str], object] | None = print,
+    **train: Any,
+) -> Comparison:
+    """Train with each optimizer and several seeds, and compare the results.
+
+    Every run is kept in a folder. A run that is finished there is not done again, and one that was
+    interrupted resumes from its last checkpoint: call it again, in this process or another.
+
+    Args:
+        task: the name of a bundled task, a subclass of ``Task``, or a function
+            ``train(make_optimizer, seed, **options)`` that trains by itself and returns metrics.
+            Such a function has no checkpoints: a run that was interrupted starts again.
+        optimizers: names of bundled optimizers or optimizer classes, each with its options, as in
+            ``{"sgd": {"lr": 0.1}, torch.optim.NAdam: {"lr": [0.001, 0.01]}}``. A list of values
+            is a grid: there is one setting for each. Without options a list of names will do.
+        seeds: how many seeds (0, 1, …), or the seeds themselves.
+        options: options of the task; arguments of the training function.
+        schedule: the name of a schedule, or a table as in an experiment file.
+        protocol: ``"validation"``, ``"paper"`` or ``"last"``; see the reference.
+        name: the name of the experiment. By default it is that of the task.
+        about: a line about the experiment, for the report.
+        out: the folder that keeps the runs. By default it is ``results/NAME``.
+        workers: how many runs are trained at a time, each in a process of its own.
+        retry: try failed runs again.
+        say: takes a line whenever a run ends; None for silence.
+        train: settings of the training loop, as in ``[train]`` of an experiment file: ``epochs``,
+            ``batch_size``, ``clip_norm``, … A training function takes none but ``threads``.
+
+    Raises:
+        SpecError: if an argument is wrong; it says what is allowed.
+        KeyboardInterrupt: after Ctrl-C, once the runs in progress are saved.
+        RuntimeError: if runs failed and none has a result.
+
+    Example:
+        >>> from sgdf.bench import compare
+        >>> result = compare(
+        ...     "logistic", {"sgd": {"lr": 0.1}, "sgdf": {"lr": 1.0}}, epochs=2, threads=1, say=None
+        ... )
+        >>> len(result.rows)
+        6
+    """
+    _refuse_in_worker()
+    task_name = task if isinstance(task, str) else name_object(task, "task")
+    document: Table = {
+        "name": name or _experiment_name(task_name),
+        "about": about,
+        "seed": list(range(seeds)) if isinstance(seeds, int) else list(seeds),
+        "task": {"name": task_name, **_quoted(options or {})},
+        "optimizer": [_optimizer_table(*item) for item in _pairs(optimizers)],
+        "train": dict(train),
+    }
+    if protocol is not None:
+        document["protocol"] = protocol
+    if schedule is not None:
+        document["schedule"] = {"name": schedule} if isinstance(schedule, str) else dict(schedule)
+    crew = Crew(workers)
+    experiment = resolve_machine(read(document), crew.threads)
+    if workers > 1 and "__main__:" in task_name:
+        raise SpecError(
+            f"workers = {workers}: other processes cannot import what a notebook defines; put the "
+            "task into a Python file, or leave workers at 1"
+        )
+    store = Path(out) if out is not None else Path("results") / experiment.name
+    _do_runs(experiment, store, crew, retry, say)
+    return Comparison(store, tuple(run.key for run in experiment.runs))
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The result of ``compare``; printed, it is a table and the verdict.
+
+    Attributes:
+        store: the folder that keeps the runs.
+        keys: the keys of the runs that were compared.
+    """
+
+    store: Path
+    keys: tuple[str, ...]
+
+    @cached_property
+    def report(self) -> Report:
+        """The report on these runs, with the findings that its tables are made of."""
+        folders = [Store(self.store).folder(key) for key in self.keys]
+        return Report.on(folders, f"Report on {self.store}")
+
+    def write_report(self, folder: str | Path | None = None) -> Path:
+        """Write the report in every format; return its page, ``index.html``.
+
+        Args:
+            folder: where to write it. By default it is ``report`` in the folder of the runs.
+        """
+        return self.report.write(self.store / "report" if folder is None else Path(folder))
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """Every run as plain values: settings, seed, state and metrics, as in ``runs.csv``."""
+        head, *rows = run_rows(self.report.findings)
+        return [dict(zip(head, row, strict=True)) for row in rows]
+
+    def to_dataframe(self) -> Any:
+        """Return ``rows`` as a pandas DataFrame, a row for each run.
+
+        Raises:
+            ModuleNotFoundError: if pandas is not installed.
+        """
+        try:
+            return importlib.import_module("pandas").DataFrame(self.rows)
+        except ModuleNotFoundError as error:
+            raise ModuleNotFoundError(
+                "pandas is not installed; .rows has the same as a list of dicts", name="pandas"
+            ) from error
+
+    def __str__(self) -> str:
+        """Return the table of results, and the verdict."""
+        document = self.report.document
+        parts = [*document.summary]
+        for section in document.sections:
+            tables = [t for t in document.tables if t.section == section and t.rows]
+            results = [plain_text(t) for t in tables if t.name.startswith("results-")]
+            parts += ["", section, *results, "", *document.notes.get(section, ())[1:]]
+        return "\n".join(parts)
+
+
+def _do_runs(
+    experiment: Experiment,
+    store: Path,
+    crew: Crew,
+    retry: bool,
+    say: Callable[[str], object] | None,
+) -> None:
+    """Do the runs that are left, and say which failures they have in common."""
+    conduct = Conduct(Plan(experiment.runs, store), experiment)
+    names = labels({run.key: run.as_table() for run in experiment.runs})
+
+    def show(run: str, event: Event) -> None:
+        if say is not None and (event["event"] == "notice" or event["event"] == "end"):
+            say(f"{names.get(run, run)}: {event['line']}")
+
+    conduct.prepare(retry)
+    with stop_on_signals() as stop:
+        conduct.work(crew, show, stop)
+    if stop.is_set():
+        raise KeyboardInterrupt("stopped; call it again to resume")
+    states = conduct.states_now()
+    failed = [conduct.store.folder(key) for key in states if states[key] is State.FAILED]
+    lines = [
+        f"{plural(len(folders), 'run')} failed: {line}"
+        for line, folders in equal_failures(failed).items()
+    ]
+    if failed and not any(state.has_result for state in states.values()):
+        raise RuntimeError(f"no run has a result; {'; '.join(lines)}\n{failed[0].traceback()}")
+    if say is not None:
+        for line in lines:
+            say(line)
+
+
+def _pairs(optimizers: Any) -> Iterable[tuple[Any, Table]]:
+    """Yield each optimizer with its options."""
+    if isinstance(optimizers, Mapping):
+        yield from ((target, dict(given or {})) for target, given in optimizers.items())
+        return
+    for item in as_list(optimizers) if isinstance(optimizers, str) else optimizers:
+        table = dict(item) if isinstance(item, Mapping) else {"name": item}
+        if "name" not in table:
+            raise SpecError(f"optimizers: {item!r} has no name")
+        yield table.pop("name"), table
+
+
+def _optimizer_table(target: Any, given: Table) -> Table:
+    """Return the table of an optimizer; what is bundled keeps its short name."""
+    if not isinstance(target, str):
+        path = name_object(target, "optimizer")
+        plain = (n for n, entry in OPTIMIZERS.items() if entry.path == path and not entry.options)
+        target = next(plain, path)
+    return {"name": target, **_quoted(given)}
+
+
+def _quoted(options: Mapping[str, Any]) -> Table:
+    """Return options as a file has them: a list is a grid, a tuple is one value."""
+    return {
+        key: quote_lists({key: value})[key] if isinstance(value, tuple) else value
+        for key, value in options.items()
+    }
+
+
+def _experiment_name(task: str) -> str:
+    """Return the name of the experiment on a task: that of the class or function alone."""
+    name = task if task in TASKS else task.rpartition(":")[2]
+    return name if NAME.fullmatch(name) else "experiment"
+
+
+def _refuse_in_worker() -> None:
+    """Raise in a worker that imports a script which would compare again."""
+    spec = getattr(sys.modules["__main__"], "__spec__", None)
+    if getattr(spec, "name", "") == WORKER:
+        raise RuntimeError(
+            "compare() was called by a worker process that imports this script; put the call below "
+            'if __name__ == "__main__":'
+        )

@@ -1,0 +1,56 @@
+"""One run that a user's own function trains, from its beginning to its end."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+
+from ..errors import StoreError
+from ..spec.run import Run
+from ..store.run_folder import RunFolder, State
+from ..store.tensorboard import TensorBoard
+from ..training.function_run import FunctionRun
+from ..training.result import line_of
+from ..training.trainer import Stopped
+from .provenance import provenance
+from .recorder import PUBLISH_SECONDS, Tell
+from .signals import Stop
+
+
+def run_function(run: Run, folder: RunFolder, stop: Stop, tell: Tell) -> tuple[State, str]:
+    """Let a function train a run in a folder whose lock is held.
+
+    Returns:
+        The state of the run now, and one line about it.
+    """
+    spoke_at = 0.0
+
+    def after_step(training: FunctionRun) -> None:
+        nonlocal spoke_at
+        if stop.is_set():
+            raise Stopped
+        if time.monotonic() - spoke_at > PUBLISH_SECONDS:
+            tell({"event": "progress", "step": training.step, "steps": None, "row": None})
+            spoke_at = time.monotonic()
+
+    folder.add_environment(provenance(run))
+    folder.write_rows([])
+    tell({"event": "progress", "step": 0, "steps": None, "row": None})
+    training = FunctionRun(run, after_step)
+    try:
+        for row in training.train():
+            folder.append([row])
+            tell({"event": "progress", "step": training.step, "steps": None, "row": row})
+    except Stopped:
+        return State.WAITING, (
+            "stopped; the same command starts it again from the beginning, for a training "
+            "function has no checkpoints"
+        )
+    result = training.result()
+    state = State.FINISHED if result["diverged_at_step"] is None else State.DIVERGED
+    with contextlib.suppress(StoreError):  # TensorBoard's events are only a copy
+        events = TensorBoard(folder.path / "tensorboard", 1)
+        events.add(training.rows)
+        events.close()
+    folder.finish(state, result, training.rows)
+    return state, line_of(result)

@@ -1,0 +1,251 @@
+"""Comparisons from Python: bundled tasks, classes, and training functions of a user's own."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import types
+
+import pytest
+import torch
+
+import training_functions
+from bench_tasks import Points
+from locations import SUPPORT
+from sgdf.bench import compare
+from sgdf.bench.errors import SpecError
+from sgdf.bench.store.run_folder import Store
+
+OPTIMIZERS = {"sgd": {"lr": [0.01, 0.1]}, "sgdf": {"lr": 1.0}}
+
+
+def compare_quietly(task, optimizers=OPTIMIZERS, **options):
+    """Compare without a word."""
+    return compare(task, optimizers, **{"say": None, "threads": 1, **options})
+
+
+@pytest.fixture
+def store(tmp_path):
+    """Return a folder for runs."""
+    return tmp_path / "store"
+
+
+def test_class_is_compared_and_finished_runs_are_not_done_again(store):
+    """A second call answers from the store, and prints the same."""
+    said = []
+    options = {"seeds": 3, "epochs": 2, "out": store, "say": said.append}
+    first = compare_quietly(Points, **options)
+    assert len(said) == 9
+    assert all("test accuracy" in line for line in said)
+    second = compare_quietly(Points, **options)
+    assert len(said) == 9
+    assert str(first) == str(second)
+    assert "sgdf" in str(first)
+    assert "test accuracy" in str(first)
+
+
+def test_result_covers_the_runs_of_the_call_alone(store):
+    """Other runs of the store are not part of it."""
+    compare_quietly(Points, seeds=2, epochs=1, out=store)
+    later = compare_quietly(Points, {"adam": {"lr": 0.01}}, seeds=2, epochs=1, out=store)
+    assert {row["optimizer"] for row in later.rows} == {"adam"}
+    assert len(Store(store).folders()) == 8
+
+
+def test_report_is_written_and_covers_the_runs(store):
+    """The page is that of the command."""
+    result = compare_quietly(Points, seeds=2, epochs=1, out=store, about="Blobs & <others>")
+    page = result.write_report()
+    assert page == store / "report" / "index.html"
+    assert "sgdf" in page.read_text()
+    assert Store(store).experiments() == {"Points": "Blobs & <others>"}
+
+
+def test_rows_become_a_data_frame_if_pandas_is_there(store, monkeypatch):
+    """Pandas is asked for when it is needed, and not before."""
+    result = compare_quietly(Points, {"sgd": {}}, seeds=1, epochs=1, out=store)
+    frame = types.SimpleNamespace(DataFrame=lambda rows: ("frame", rows))
+    monkeypatch.setitem(sys.modules, "pandas", frame)
+    assert result.to_dataframe() == ("frame", result.rows)
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(ModuleNotFoundError, match=r"\.rows"):
+        result.to_dataframe()
+
+
+def test_optimizers_are_given_in_several_ways(store):
+    """Names, classes, tables, and tuples that are one value."""
+    optimizers = [
+        "sgdf",
+        {"name": torch.optim.NAdam, "lr": [0.001, 0.01], "betas": (0.8, 0.9)},
+        torch.optim.SGD,
+    ]
+    result = compare_quietly(Points, optimizers, seeds=[4], epochs=1, out=store)
+    names = [(row["optimizer"], row["lr"], row["seed"]) for row in result.rows]
+    assert sorted(names) == [
+        ("sgdf", 0.5, 4),
+        ("torch.optim:NAdam", 0.001, 4),
+        ("torch.optim:NAdam", 0.01, 4),
+        ("torch.optim:SGD", 0.001, 4),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("task", "options", "message"),
+    [
+        ("digitz-mlp", {}, "digits-mlp"),
+        (lambda make, seed: {}, {}, "top of a module"),
+        (training_functions.takes_too_little, {}, r"train\(make_optimizer, seed\)"),
+        (training_functions.train, {"epochs": 3}, "argument of the function"),
+        (training_functions.train, {"schedule": "CosineAnnealingLR"}, "argument of the function"),
+        (training_functions.train, {"options": {"epoch": 3}}, "epochs"),
+        (Points, {"by_function": True}, "is a class"),
+        (Points, {"epochs": 0}, "at least 1"),
+    ],
+)
+def test_mistakes_are_refused_before_any_run(task, options, message, store):
+    """The message says what is allowed."""
+    with pytest.raises(SpecError, match=message):
+        compare_quietly(task, out=store, **options)
+    assert not store.exists()
+
+
+def test_function_is_compared_with_its_seeds(store):
+    """The function is called once for each setting and seed, and its options are recorded."""
+    training_functions.CALLS.clear()
+    result = compare_quietly(training_functions.train, options={"epochs": 1}, out=store)
+    assert sorted(training_functions.CALLS) == [0, 0, 0, 1, 1, 1, 2, 2, 2]
+    row = result.rows[0]
+    assert row["state"] == "finished"
+    assert 0 <= row["test accuracy"] <= 1
+    assert row["steps"] == 4
+    assert row["parameters"] == 4 * 8 + 8 + 8 * 2 + 2
+    table = Store(store).folder(result.keys[0]).table()
+    assert table["task"] == {"name": "training_functions:train", "epochs": 1, "hidden": 8}
+    assert table["train"] == {"by_function": True, "threads": 1}
+    assert table["protocol"] == "last"
+    assert "training_functions:train" in str(result)
+
+
+def test_function_has_the_result_of_the_same_loop_without_the_bench(store):
+    """Nothing that the bench does changes the training."""
+    result = compare_quietly(training_functions.train, {"sgd": {"lr": 0.1}}, seeds=1, out=store)
+    alone = training_functions.train(lambda p: torch.optim.SGD(p, 0.1, momentum=0.9), 0)
+    assert result.rows[0]["test accuracy"] == pytest.approx(float(alone["accuracy"]), abs=1e-7)
+
+
+def test_function_that_yields_has_curves_and_a_choice_on_validation(store):
+    """Each epoch is a row, and the protocol chooses among them."""
+    result = compare_quietly(
+        training_functions.train_by_epochs, seeds=2, out=store, protocol="validation"
+    )
+    folder = Store(store).folder(result.keys[0])
+    rows = folder.rows()
+    assert [row["epoch"] for row in rows] == [1, 2, 3]
+    best = max(rows, key=lambda row: row["validation"]["accuracy"])
+    assert folder.result()["selected"]["epoch"] == best["epoch"]
+    curves = result.report.document.plots
+    assert any(plot.name.startswith("curves") for plot in curves)
+
+
+def test_without_a_choice_every_setting_is_shown(store):
+    """Under the protocol "last", both rates of SGD stand in the table."""
+    text = str(compare_quietly(training_functions.train, seeds=2, out=store))
+    assert "sgd lr=0.01" in text
+    assert "sgd lr=0.1" in text
+
+
+def test_metric_that_is_not_finite_is_a_divergence(store):
+    """Such a run has a result, but no figures to compare."""
+    result = compare_quietly(training_functions.lose, {"sgd": {}}, seeds=1, out=store)
+    assert result.rows[0]["state"] == "diverged"
+
+
+def test_declared_metric_is_compared_by(store):
+    """A direction that no name tells is declared at the function."""
+    result = compare_quietly(training_functions.earn_more, {"sgd": {}}, seeds=1, out=store)
+    assert result.report.findings.problems[0].larger_is_better
+
+
+@pytest.mark.parametrize(
+    ("function", "options", "message"),
+    [
+        (training_functions.earn, {}, r"train\.metric = Metric"),
+        (training_functions.use_another_optimizer, {}, "make_optimizer"),
+        (training_functions.return_number, {}, "not metrics by name"),
+        (training_functions.mix, {}, "beside metrics by split"),
+        (training_functions.train, {"protocol": "validation"}, "no metrics of the validation"),
+        (training_functions.break_down, {}, "disk of the user's"),
+    ],
+)
+def test_every_run_failing_raises_with_the_reason(function, options, message, store):
+    """A comparison without a single result is an error."""
+    with pytest.raises(RuntimeError, match=message):
+        compare_quietly(function, {"sgd": {}}, seeds=1, out=store, **options)
+
+
+def test_interrupted_function_starts_again(store, monkeypatch):
+    """Ctrl-C stops it at its next step; a later call does it from the beginning."""
+    said = []
+    with monkeypatch.context() as patch:
+        patch.setattr(training_functions, "before_steps", press_ctrl_c)
+        with pytest.raises(KeyboardInterrupt):
+            compare_quietly(
+                training_functions.train, {"sgd": {}}, seeds=1, out=store, say=said.append
+            )
+    assert "no checkpoints" in said[0]
+    result = compare_quietly(training_functions.train, {"sgd": {}}, seeds=1, out=store)
+    assert result.rows[0]["state"] == "finished"
+
+
+def press_ctrl_c():
+    """Do what a person at the terminal does."""
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+SCRIPT = """
+import json
+
+from sgdf.bench import compare
+from training_functions import fit
+
+
+def train(make_optimizer, seed, epochs=1):
+    return list(fit(make_optimizer, seed, epochs, 8))[-1]["test"]
+
+"""
+CALL = 'compare(train, ["sgd", "sgdf"], seeds=2, workers=2, threads=1, out="store")'
+
+
+def run_script(tmp_path, text):
+    """Run a script that defines its own training function."""
+    script = tmp_path / "my_script.py"
+    script.write_text(text)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(SUPPORT), *sys.path])}
+    return subprocess.run(
+        [sys.executable, script],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env=environment,
+        timeout=300,
+    )
+
+
+def test_workers_import_a_script_by_its_name(tmp_path):
+    """What a script defines reaches the workers."""
+    text = f'{SCRIPT}\nif __name__ == "__main__":\n    print(json.dumps({CALL}.rows))\n'
+    done = run_script(tmp_path, text)
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(done.stdout.splitlines()[-1])
+    assert [row["state"] for row in rows] == ["finished"] * 4
+    tables = [folder.table() for folder in Store(tmp_path / "store").folders()]
+    assert {table["task"]["name"] for table in tables} == {"my_script:train"}
+
+
+def test_script_without_a_guard_learns_what_to_add(tmp_path):
+    """The workers would compare again, without end."""
+    done = run_script(tmp_path, f"{SCRIPT}\n{CALL}\n")
+    assert done.returncode != 0
+    assert SpecError.__name__ in done.stderr
+    assert 'if __name__ == "__main__":' in done.stderr
