@@ -1,7 +1,10 @@
 """Building, caching and loading native code."""
 
+import contextlib
+import errno
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -14,7 +17,17 @@ COMPILER = shutil.which("cc") or shutil.which("gcc")
 pytestmark = pytest.mark.skipif(
     not COMPILER or sys.platform != "linux", reason="needs Linux and a C compiler"
 )
-# These tests never use the user's own cache.
+# These tests never use the user's own cache, nor the machine's folder for temporary files.
+
+
+@pytest.fixture(autouse=True)
+def temporary(tmp_path, monkeypatch):
+    """Return a folder that serves as the machine's /tmp."""
+    folder = tmp_path / "tmp"
+    folder.mkdir(mode=0o700)
+    monkeypatch.setenv("TMPDIR", str(folder))
+    monkeypatch.setattr(build.tempfile, "tempdir", None)  # where the last answer is kept
+    return folder
 
 
 @pytest.fixture
@@ -44,12 +57,13 @@ def cached_file(directory):
     return file
 
 
-def test_built_once_and_cached(tmp_path, compilations):
+def test_built_once_and_cached(tmp_path, compilations, temporary):
     for _ in range(3):
         assert build.load(source(tmp_path)).answer() == 42
         assert compilations() == 1
     assert cached_file(tmp_path).stat().st_mode & 0o077 == 0
     assert cached_file(tmp_path).parent.stat().st_mode & 0o777 == 0o700
+    assert not list(temporary.iterdir())
 
 
 def test_each_source_compiler_and_flag_has_its_own_object(tmp_path, compilations, monkeypatch):
@@ -115,7 +129,7 @@ def test_sealed_object_that_does_not_load_is_rebuilt(tmp_path, compilations):
     """For example one that was built with other system libraries."""
     code = source(tmp_path)
     key = build._key(code, [os.environ["CC"]])
-    file = build._own_cache() / f"code-{key[:32]}.so"
+    file = next(build._private_folders(make=True)) / f"code-{key[:32]}.so"
     file.write_bytes(build._sealed(b"not an object", key))
     file.chmod(0o600)
     assert build._is_sealed(file, key)
@@ -128,16 +142,106 @@ def test_cache_that_others_may_write_to_is_not_used(tmp_path, compilations):
     (tmp_path / "cache" / "sgdf").mkdir(parents=True)
     (tmp_path / "cache" / "sgdf").chmod(0o777)
     assert build.load(source(tmp_path)).answer() == 42
-    assert build.load(source(tmp_path)).answer() == 42
-    assert compilations() == 2
     assert not list((tmp_path / "cache" / "sgdf").iterdir())
 
 
-def test_cache_that_cannot_be_made_costs_a_build_each_time(tmp_path, compilations, monkeypatch):
+def names_in(folder):
+    return [path.name.split("-")[0] for path in folder.iterdir()]
+
+
+def test_without_a_cache_the_temporary_folder_serves(
+    tmp_path, compilations, monkeypatch, temporary
+):
     monkeypatch.setenv("XDG_CACHE_HOME", "/dev/null")
     assert build.load(source(tmp_path)).answer() == 42
     assert build.load(source(tmp_path)).answer() == 42
-    assert compilations() == 2
+    assert compilations() == 1
+    (folder,) = temporary.iterdir()
+    assert folder.name == f"sgdf-{os.geteuid()}"
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert names_in(folder) == ["code"]
+
+
+@pytest.fixture
+def no_code_from(monkeypatch):
+    """Return a function that makes a folder behave as if it were mounted noexec."""
+    open_library = build.ctypes.CDLL
+
+    def forbid(folder):
+        def refusing(path):
+            if path.startswith(f"{folder}/"):
+                raise OSError(f"{path}: failed to map segment from shared object")
+            return open_library(path)
+
+        monkeypatch.setattr(build.ctypes, "CDLL", refusing)
+
+    return forbid
+
+
+def test_cache_from_which_no_code_can_be_loaded(tmp_path, compilations, no_code_from, temporary):
+    no_code_from(tmp_path / "cache")
+    for _ in range(2):
+        assert build.load(source(tmp_path)).answer() == 42
+        assert compilations() == 1
+    assert names_in(temporary / f"sgdf-{os.geteuid()}") == ["code"]
+    assert not list((tmp_path / "cache" / "sgdf").iterdir())
+
+
+def test_no_code_can_be_loaded_from_anywhere(tmp_path, compilations, no_code_from, monkeypatch):
+    no_code_from(tmp_path)
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    with pytest.raises(OSError, match="failed to map segment"):
+        build.load(source(tmp_path))
+    for folder in (tmp_path / "cache" / "sgdf", tmp_path / "tmp" / f"sgdf-{os.geteuid()}"):
+        assert not list(folder.iterdir())
+
+
+def writable_for_others(folder, _):
+    folder.mkdir()
+    folder.chmod(0o777)
+
+
+def link_to_a_private_folder(folder, elsewhere):
+    elsewhere.mkdir(mode=0o700)
+    folder.symlink_to(elsewhere)
+
+
+def in_a_folder_of_others(folder, _):
+    """Where anyone can put a folder of their own in its place."""
+    folder.parent.chmod(0o777)
+
+
+@pytest.mark.parametrize(
+    "spoil", [writable_for_others, link_to_a_private_folder, in_a_folder_of_others]
+)
+def test_temporary_folder_that_is_not_private_is_not_used(
+    tmp_path, compilations, monkeypatch, temporary, spoil
+):
+    monkeypatch.setenv("XDG_CACHE_HOME", "/dev/null")
+    folder = temporary / f"sgdf-{os.geteuid()}"
+    spoil(folder, tmp_path / "elsewhere")
+    with pytest.raises(OSError, match="no folder that this user alone can write to"):
+        build.load(source(tmp_path))
+    assert compilations() == 0
+    assert not folder.exists() or not list(folder.iterdir())
+
+
+def test_temporary_folder_of_another_user_is_not_used(tmp_path, compilations, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", "/dev/null")
+    build.temporary_directory().mkdir(mode=0o700)
+    mine = os.geteuid()
+    monkeypatch.setattr(build.os, "geteuid", lambda: mine + 1)
+    build.temporary_directory().mkdir(mode=0o700)  # of the name, but owned by ``mine``
+    with pytest.raises(OSError, match="no folder that this user alone can write to"):
+        build.load(source(tmp_path))
+
+
+def test_usual_temporary_folder_is_shared_but_sticky(
+    tmp_path, compilations, monkeypatch, temporary
+):
+    monkeypatch.setenv("XDG_CACHE_HOME", "/dev/null")
+    temporary.chmod(0o1777)
+    assert build.load(source(tmp_path)).answer() == 42
 
 
 def test_missing_compilers_are_named(tmp_path, monkeypatch):
@@ -223,6 +327,83 @@ def test_many_processes_at_once(tmp_path, compilations):
     assert build.load(code).answer() == 42
     assert compilations() == before
     assert len(list((tmp_path / "cache" / "sgdf").iterdir())) == 1  # no temporary files are left
+
+
+@pytest.fixture
+def slow_compiler(tmp_path, monkeypatch):
+    """Use a compiler that writes temporary files, as GCC does, and then waits to be killed."""
+    script, started = tmp_path / "slow-cc", tmp_path / "started"
+    script.write_text(f'#!/bin/sh\necho text > "$TMPDIR/ccabc.s"\necho $$ > {started}\nsleep 60\n')
+    script.chmod(0o755)
+    monkeypatch.setenv("CC", str(script))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    workers = []
+
+    def start():
+        """Start a build in another process; return that process when its compiler runs."""
+        command = [sys.executable, "-c", WORKER, build.__file__, str(source(tmp_path)), "0"]
+        worker = subprocess.Popen(command, start_new_session=True)
+        workers.append(worker)
+        deadline = time.monotonic() + 30
+        while not (started.exists() and started.read_text().strip()):
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        return worker
+
+    yield start
+    for worker in workers:  # with the compiler that it has started
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(worker.pid, signal.SIGKILL)
+        worker.wait()
+
+
+def files_below(*folders):
+    return [path for folder in folders for path in folder.rglob("*") if path.is_file()]
+
+
+@pytest.mark.parametrize("with_its_compiler", [True, False])
+def test_a_killed_build_leaves_nothing_behind(
+    tmp_path, slow_compiler, monkeypatch, temporary, with_its_compiler
+):
+    worker = slow_compiler()
+    cache = tmp_path / "cache" / "sgdf"
+    assert [path.name for path in files_below(cache, temporary)] == ["ccabc.s"]
+    if with_its_compiler:
+        os.killpg(worker.pid, signal.SIGKILL)
+    else:
+        worker.kill()
+    worker.wait()
+    assert [path.name for path in files_below(cache, temporary)] == ["ccabc.s"]
+    monkeypatch.setenv("CC", COMPILER)
+    assert build.load(source(tmp_path)).answer() == 42
+    assert names_in(cache) == ["code"]
+    assert not list(temporary.rglob("cc*"))
+
+
+def test_a_build_in_progress_is_left_alone(tmp_path, slow_compiler, monkeypatch):
+    slow_compiler()
+    cache = tmp_path / "cache" / "sgdf"
+    monkeypatch.setenv("CC", COMPILER)
+    assert build.load(source(tmp_path)).answer() == 42
+    assert [path.name for path in files_below(cache)].count("ccabc.s") == 1
+    assert sorted(names_in(cache)) == ["building", "code"]
+
+
+@pytest.mark.parametrize(("age", "is_removed"), [(60, False), (3600, True)])
+def test_without_locks_only_old_builds_are_removed(
+    tmp_path, compilations, monkeypatch, age, is_removed
+):
+    """As on some network file systems."""
+
+    def flock(*_):
+        raise OSError(errno.EBADF, "Bad file descriptor")
+
+    monkeypatch.setattr("fcntl.flock", flock)
+    building = tmp_path / "cache" / "sgdf" / "building-of-another"
+    building.mkdir(mode=0o700, parents=True)
+    os.utime(building, (time.time() - age,) * 2)
+    assert build.load(source(tmp_path)).answer() == 42
+    assert building.exists() == (not is_removed)
 
 
 FIRST_STEP = """

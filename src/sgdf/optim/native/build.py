@@ -1,9 +1,12 @@
 """Builds the C code beside this file, caches the library, and loads it.
 
 The library is built on first use, with any C compiler of the machine, and stored in the user's
-cache. Its file name contains a digest of everything that it depends on, and its last bytes are
-a digest of its content: an incomplete or damaged file, or one that other users can write to, is
-rebuilt, not loaded.
+cache, or in a private temporary folder if no code can be loaded from the cache. Its file name
+contains a digest of everything that it depends on, and its last bytes are a digest of its content:
+an incomplete or damaged file, or one that other users can write to, is rebuilt, not loaded.
+
+A build takes place in a folder of its own beside the libraries, which its process keeps locked. If
+the process is killed, the next build finds the folder unlocked and removes it.
 """
 
 from __future__ import annotations
@@ -18,8 +21,9 @@ import stat
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 # No -march: the source chooses the vector width at run time. No -ffast-math: loading such a
@@ -32,6 +36,10 @@ COMPILE = (
 # Without -fopenmp: its symbols are resolved by the OpenMP library that torch has loaded.
 LINK = ("-shared",)
 LIBRARIES = ("-lm",)
+LONGEST_COMMAND = 120.0
+"""After so many seconds a compiler is ended."""
+BUILDING = "building-"
+"""How the names of the folders begin in which builds take place."""
 
 Command = list[str]
 
@@ -57,6 +65,11 @@ def cache_directory() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "sgdf"
 
 
+def temporary_directory() -> Path:
+    """Return the folder that is used if no code can be loaded from the cache."""
+    return Path(tempfile.gettempdir()) / f"sgdf-{os.geteuid()}"
+
+
 def _compilers() -> Iterator[Command]:
     """Yield the compiler that ``$CC`` names, then each one that is installed."""
     if asked := os.environ.get("CC"):
@@ -76,21 +89,28 @@ def _reason(compiler: Command, error: Exception) -> str:
 def _load(source: Path, compiler: Command) -> ctypes.CDLL:
     key = _key(source, compiler)
     name = f"{source.stem}-{key[:32]}.so"
-    cache = _own_cache()
-    if cache and _is_sealed(cache / name, key):
-        with suppress(OSError):  # for example built with other system libraries
-            return ctypes.CDLL(str(cache / name))
-    # Built inside the cache: a folder from which no code may be loaded is noticed now.
-    with tempfile.TemporaryDirectory(prefix="building-", dir=cache) as directory:
-        built = Path(directory) / name
-        _build(source, compiler, built)
-        built.write_bytes(_sealed(built.read_bytes(), key))
-        built.chmod(0o600)
-        library = ctypes.CDLL(str(built))
-        if cache:
-            with suppress(OSError):
-                os.replace(built, cache / name)  # atomic: other processes may be doing the same
-        return library
+    for folder in _private_folders(make=False):
+        if _is_sealed(folder / name, key):
+            with suppress(OSError):  # for example built with other system libraries
+                return ctypes.CDLL(str(folder / name))
+    content = None
+    fault = OSError("there is no folder that this user alone can write to, to build in")
+    for folder in _private_folders(make=True):
+        try:
+            with _building_folder(folder) as directory:
+                built = directory / name
+                if content is None:
+                    _build(source, compiler, built)
+                    content = _sealed(built.read_bytes(), key)
+                built.write_bytes(content)
+                built.chmod(0o600)
+                library = ctypes.CDLL(str(built))  # fails if the folder is mounted noexec
+                with suppress(OSError):
+                    os.replace(built, folder / name)  # atomic: others may be doing the same
+                return library
+        except OSError as error:
+            fault = error
+    raise fault
 
 
 def _key(source: Path, compiler: Command) -> str:
@@ -128,21 +148,85 @@ def _build(source: Path, compiler: Command, target: Path) -> None:
             capture_output=True,
             text=True,
             errors="replace",
-            timeout=120,
+            timeout=LONGEST_COMMAND,
             stdin=subprocess.DEVNULL,
-            env={**os.environ, "LC_ALL": "C"},
+            # Temporary files beside the target: a killed compiler does not remove its own.
+            env={**os.environ, "LC_ALL": "C", "TMPDIR": str(target.parent)},
         )
 
 
-def _own_cache() -> Path | None:
-    """Return the cache folder if the user, and nobody else, can write to it."""
+def _private_folders(*, make: bool) -> Iterator[Path]:
+    """Yield the folders for libraries that the user, and nobody else, can write to.
+
+    The second is not made if the first one serves.
+    """
+    with suppress(OSError, RuntimeError):  # RuntimeError: the user has no home
+        cache = cache_directory()
+        if make:
+            cache.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if _is_private(cache) and os.access(cache, os.W_OK):
+            yield cache
+    with suppress(OSError):
+        temporary = temporary_directory()
+        if make:
+            temporary.mkdir(mode=0o700, exist_ok=True)
+        # The name can be guessed: it may be another user's folder, or a link to somewhere else.
+        if not temporary.is_symlink() and _is_private(temporary) and _is_kept(temporary):
+            yield temporary
+
+
+def _is_kept(folder: Path) -> bool:
+    """Return whether no other user can put a folder of their own in the place of this one."""
+    return bool(folder.parent.stat().st_mode & stat.S_ISVTX) or _is_private(folder.parent)
+
+
+@contextmanager
+def _building_folder(folder: Path) -> Iterator[Path]:
+    """Make a folder inside ``folder`` for one build, and remove it at the end."""
+    with ExitStack() as stack:
+        with _locked(folder):  # otherwise a new folder that is not locked yet could be removed
+            _remove_abandoned(folder)
+            directory = tempfile.TemporaryDirectory(prefix=BUILDING, dir=folder)
+            building = Path(stack.enter_context(directory))
+            stack.enter_context(_locked(building))
+        yield building
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Hold a lock on a folder, which also ends if the process is killed."""
+    import fcntl  # Windows, where nothing is built, does not have it
+
+    descriptor = os.open(folder, os.O_RDONLY)
     try:
-        directory = cache_directory()
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        usable = _is_private(directory) and os.access(directory, os.W_OK)
-    except (OSError, RuntimeError):  # RuntimeError: the user has no home
-        return None
-    return directory if usable else None
+        with suppress(OSError):  # some network file systems have no locks for folders
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _remove_abandoned(folder: Path) -> None:
+    """Remove the folders of builds whose processes were killed."""
+    for building in folder.glob(f"{BUILDING}*"):
+        with suppress(OSError):
+            if _is_abandoned(building):
+                shutil.rmtree(building, ignore_errors=True)
+
+
+def _is_abandoned(building: Path) -> bool:
+    import fcntl
+
+    descriptor = os.open(building, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:  # no locks: no build takes that long
+        return time.time() - os.fstat(descriptor).st_mtime > 4 * LONGEST_COMMAND
+    finally:
+        os.close(descriptor)
+    return True
 
 
 def _is_private(path: Path) -> bool:
