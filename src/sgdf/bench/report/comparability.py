@@ -75,14 +75,21 @@ def warnings_about(problem: Problem) -> list[str]:
     """Return a line for each way in which the runs of a problem differ and should not."""
     finished = [run for setting in problem.settings for run in setting.finished]
     return [
-        *(line for v in (TASK, OPTIMIZER, TORCH, SGDF) for line in _version_lines(problem, v)),
+        *(
+            line
+            for version in (TASK, OPTIMIZER, TORCH, SGDF)
+            if len(_union(version.of, finished)) > 1
+            for line in _version_lines(problem, finished, version)
+        ),
         *_data_lines(finished),
         *_machine_lines(finished),
         *_shared_row_lines(finished),
     ]
 
 
-def _version_lines(problem: Problem, version: Version) -> Iterator[str]:
+def _version_lines(
+    problem: Problem, finished: Sequence[RunRecord], version: Version
+) -> Iterator[str]:
     """Yield lines about means over several versions, and about pairs of different versions."""
     mixed = [s for s in problem.settings if len(_union(version.of, s.finished)) > 1]
     if mixed:
@@ -95,7 +102,6 @@ def _version_lines(problem: Problem, version: Version) -> Iterator[str]:
     if version is OPTIMIZER:
         yield from _optimizer_lines(problem, {setting.optimizer for setting in mixed})
         return
-    finished = [run for setting in problem.settings for run in setting.finished]
     if _clash(version.of, finished, lambda run: run.seed):
         yield (
             f"Runs of the same seed were made with different {version.in_words(finished)}"
@@ -151,7 +157,8 @@ def _clash(
 ) -> bool:
     """Return whether two runs of one group differ in a fact that both recorded."""
     seen: dict[Hashable, frozenset[str]] = {}
-    return any(seen.setdefault(group(r), fact(r)) != fact(r) for r in runs if fact(r))
+    known = ((group(run), recorded) for run in runs if (recorded := fact(run)))
+    return any(seen.setdefault(which, recorded) != recorded for which, recorded in known)
 
 
 def _data_clash(
@@ -165,6 +172,8 @@ def _data_clash(
     is another then. Between machines the number of rows decides, which the digest is followed by.
     """
     digests = partial(_values, entry)
+    if len(_union(digests, runs)) < 2:
+        return False
     return _clash(digests, runs, lambda run: (group(run), _machine(run))) or _clash(
         lambda run: frozenset(digest.partition(" of ")[2] for digest in digests(run)), runs, group
     )

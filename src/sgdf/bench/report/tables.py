@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from ...present.table import NOTHING, OVERALL, Cell, Table, number_cell, share_cell
-from ...present.words import in_brackets
+from ...present.words import in_brackets, plural
 from ..paper.published import Published
 from ..spec.run import length_in_words
 from ..store.run_folder import State
