@@ -20,8 +20,10 @@ import sgdf
 
 from . import catalog, cost, report, run, status, tune
 from .console import make_console, say
+from .help import Command, Group
 
 app = typer.Typer(
+    cls=Group,
     no_args_is_help=True,
     rich_markup_mode="markdown",
     add_completion=False,
@@ -59,4 +61,4 @@ for command in (
     catalog.optimizers,
     catalog.experiments,
 ):
-    app.command()(command)
+    app.command(cls=Command)(command)
