@@ -59,12 +59,15 @@ clean: ## remove everything that the other targets made
 	rm -rf .venv build dist results .hypothesis .mypy_cache .pytest_cache .ruff_cache
 
 .venv/bin/python:
+	@echo "Making a virtual environment in .venv"
 	$(PYTHON) -m venv .venv
 
 .venv/installed-bench: .venv/bin/python pyproject.toml constraints.txt
+	@echo "Installing torch, sgdf and its bench into .venv: about a gigabyte, a minute or two"
 	$(PIP_INSTALL) -e '.[bench]'
 	touch $@
 
 .venv/installed-dev: .venv/bin/python pyproject.toml constraints.txt
+	@echo "Installing torch, sgdf, its bench and the tools for its tests into .venv: a few minutes"
 	$(PIP_INSTALL) -e '.[bench,dev,ray]'
 	touch $@ .venv/installed-bench

@@ -79,6 +79,7 @@ def test_from_a_search_to_a_comparison(place):
     assert re.search(rf"^optimizer +best setting +{title} +finished", done, re.M)
     assert re.search(r"^sgd +lr=\S+ +0\.\d+ +3 ", done, re.M)
     assert "wrote results/mine-tune/mine-tuned.toml" in done
+    assert "Next: sgdf run results/mine-tune/mine-tuned.toml" in done
 
     again = sgdf("tune", "mine.toml", "--trials", 3)
     assert "6 of 6 trials are done" in again

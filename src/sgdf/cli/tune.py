@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -220,5 +221,8 @@ def _do_search(search: Search, crew: Crew, retry: bool) -> None:
         raise trouble
     if stop.is_set():
         raise leave_stopped(console)
+    if result.complete:
+        best = shlex.quote(str(written[-1]))
+        say(console, f"Next: sgdf run {best}, which compares the best settings on test data.")
     if result.left or any(one.failed for one in result.optimizers):
         raise typer.Exit(1)
