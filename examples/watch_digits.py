@@ -1,7 +1,8 @@
 """Watch the filter on scikit-learn's digits: what the monitor shows in a few situations.
 
-Trains a small network with SGDF at several batch sizes and learning rates, and prints the
-medians of the monitor's statistics over the second half of each training.
+Trains a small network with SGDF and prints what the monitor says. Then trains it at several
+batch sizes and learning rates, and prints the medians of the monitor's statistics over the second
+half of each training.
 """
 
 import statistics
@@ -35,23 +36,34 @@ COLUMNS = {
 }
 
 
+def listen(epochs=20):
+    """Train once; print a line for each measurement, and at the end what they show."""
+    torch.manual_seed(0)
+    model = network()
+    optimizer = sgdf.SGDF(model.parameters(), lr=0.5)
+    monitor = sgdf.monitor.attach(optimizer, every=100, log=print, model=model)
+    for _ in train(model, optimizer, epochs):
+        pass
+    print(monitor)
+
+
 def watch(seed, lr=0.5, batch_size=64, epochs=20, **options):
     """Train once; return the median statistics and the last loss and accuracy."""
     torch.manual_seed(seed)
     model = network()
     optimizer = sgdf.SGDF(model.parameters(), lr=lr, **options)
     monitor = sgdf.monitor.attach(optimizer, every=5)
-    looks = []
-    optimizer.register_step_post_hook(lambda *_: looks.append(monitor.latest.get("total")))
     for loss, accuracy in train(model, optimizer, epochs, batch_size=batch_size):
         result = {"training loss": loss, "test accuracy": accuracy}
-    half = looks[len(looks) // 2 :]
-    return {name: statistics.median(look[name] for look in half) for name in half[0]} | result
+    half = len(monitor.history["step"]) // 2
+    medians = {name: statistics.median(x[half:]) for name, x in monitor.history.items()}
+    return medians | result
 
 
 def main():
-    """Print the table."""
+    """Print the words, then the table."""
     torch.set_num_threads(1)
+    listen()
     table = Table(title="SGDF on digits: medians over the second half, means of three seeds")
     for title in ("", *COLUMNS, "training loss", "test accuracy"):
         table.add_column(title, justify="left" if not title else "right")

@@ -101,7 +101,7 @@ def test_the_path_can_be_changed_between_steps(monkeypatch, option):
 def test_cuda_graph_capture_is_noticed_between_steps(monkeypatch):
     optimizer = sgdf.SGDF(filled((2,)))
     optimizer.step()
-    monkeypatch.setattr("sgdf.optim.base._is_capturing", lambda: True)
+    monkeypatch.setattr("sgdf.optim.base.is_capturing", lambda: True)
     with pytest.raises(RuntimeError, match="CUDA graph capture"):
         optimizer.step()
 

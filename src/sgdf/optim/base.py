@@ -141,6 +141,10 @@ class BaseOptimizer(Optimizer):
             buffers: the same elements of the state that the step has left.
         """
 
+    def _filter_in(self, group: Group) -> Group | None:
+        """Return the filter's options in ``group``, as a new dict; None without a filter."""
+        return None
+
     def _seen(self, group: Group, grad: Tensor, param: Tensor) -> Tensor:
         """Return the gradient that the direction is computed from: with sign and coupled decay."""
         if group["maximize"]:
@@ -214,7 +218,7 @@ class BaseOptimizer(Optimizer):
         The result is that of ``_step_groups``, but each of the hundreds of tensors is read
         only once: after a backward pass none of them is in the caches, so every read is slow.
         """
-        if not self._tables or _is_capturing():
+        if not self._tables or is_capturing():
             return False
         for table in self._tables.values():
             table.prefetch()
@@ -254,7 +258,7 @@ class BaseOptimizer(Optimizer):
 
     def _check_step(self) -> None:
         """Raise every error that would interrupt a step, before anything has changed."""
-        capturing = _is_capturing()
+        capturing = is_capturing()
         for group in self.param_groups:
             if capturing and not group["capturable"]:
                 raise RuntimeError(
@@ -463,7 +467,7 @@ class BaseOptimizer(Optimizer):
             warnings.warn(f"no fused step ({fault}); using {instead}", stacklevel=3)
 
 
-def _is_capturing() -> bool:
+def is_capturing() -> bool:
     """Return whether a CUDA graph is being recorded."""
     return (
         _BUILT_WITH_CUDA and torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()

@@ -105,6 +105,9 @@ class FilterOptimizer(BaseOptimizer):
     ) -> tuple[Tensor, Tensor | None, Tensor]:
         return recalled_filter(filter_options(group), grad, step, *buffers)
 
+    def _filter_in(self, group: Group) -> Group | None:
+        return filter_options(group)
+
 
 class Turn(NamedTuple):
     """Functions from the estimate to the direction, for one tensor and for a list of tensors.

@@ -284,6 +284,9 @@ class Filtered(Optimizer):
     ) -> tuple[Tensor, Tensor | None, Tensor]:
         return recalled_filter(_filter_options(group), grad, step, *buffers)
 
+    def _filter_in(self, group: Group) -> Group | None:
+        return _filter_options(group)
+
     def _seen(self, group: Group, grad: Tensor, param: Tensor) -> Tensor:
         """Return the filter's input: the unscaled gradient, without the inner optimizer's decay."""
         scale: Tensor | None = getattr(self, "grad_scale", None)

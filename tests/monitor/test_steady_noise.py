@@ -1,0 +1,87 @@
+"""The gain on steady noise: theory, closed forms and simulation agree."""
+
+import math
+
+import pytest
+import torch
+
+import sgdf
+from sgdf.monitor.steady_noise import steady_gain
+
+
+@pytest.mark.parametrize(
+    ("beta1", "gain", "root"), [(0.9, 0.2416, 0.4124), (0.5, 0.482, 0.653), (0.99, 0.0841, 0.1925)]
+)
+def test_closed_forms(beta1, gain, root):
+    """With a long memory: √(πx) eˣ erfc(√x), x = (1 - β₁) / (1 + β₁) / 2; and that of the root."""
+    x = (1.0 - beta1) / (1.0 + beta1) / 2.0
+    bessel = torch.special.modified_bessel_k0(torch.tensor(x / 2.0, dtype=torch.float64))
+    closed = (
+        math.sqrt(math.pi * x) * math.exp(x) * math.erfc(math.sqrt(x)),
+        math.sqrt(x / math.pi) * math.exp(x / 2.0) * float(bessel),
+    )
+    found = steady_gain(betas=(beta1, 0.99999), correction="paper", exponent=0.5)
+    assert closed == pytest.approx((gain, root), abs=5e-4)
+    assert found == pytest.approx(closed, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"betas": (0.5, 0.999), "gamma": 0.7},
+        {"betas": (0.9, 0.9), "gamma": 1.0},
+        {"betas": (0.95, 0.99), "gamma_decay": 0.1},
+        {"correction": "none"},
+        {"betas": (0.9, 0.0)},
+    ],
+)
+@pytest.mark.parametrize("mean", [0.0, 0.5])
+def test_the_monitor_sees_what_theory_says(options, mean):
+    """Noise with any mean of the gradient; three looks at 10,000 elements know it to a per cent."""
+    torch.manual_seed(0)
+    weight = torch.nn.Parameter(torch.zeros(10_000))
+    optimizer = sgdf.SGDF([weight], lr=0.0, **options)
+    monitor = sgdf.monitor.attach(optimizer, every=50, max_elements=None)
+    looks = []
+    for step in range(1, 501):
+        weight.grad = torch.randn(10_000) + mean
+        optimizer.step()
+        if step > 350 and step % 50 == 0:
+            looks.append(monitor.latest["total"])
+    for name, value in monitor.latest["steady_noise"].items():
+        measured = sum(look[name] for look in looks) / len(looks)
+        # The mean leaks into the variance and is forgotten slowly.
+        assert measured == pytest.approx(value, rel=0.02 + 0.04 * mean), name
+
+
+def test_groups_count_by_their_elements():
+    def params(size):
+        weight = torch.nn.Parameter(torch.ones(size))
+        weight.grad = torch.ones(size)
+        return [weight]
+
+    groups = [{"params": params(10)}, {"params": params(30), "betas": (0.5, 0.999)}]
+    optimizer = sgdf.SGDF(groups, lr=0.1)
+    monitor = sgdf.monitor.attach(optimizer, every=1)
+    optimizer.step()
+    parts = [
+        steady_gain(betas=group["betas"], correction="paper", exponent=0.5)[0]
+        for group in optimizer.param_groups
+    ]
+    found = monitor.latest["steady_noise"]["gain_mean"]
+    assert found == pytest.approx((10 * parts[0] + 30 * parts[1]) / 40)
+
+
+def test_without_a_mean_there_is_no_gain():
+    assert steady_gain(betas=(0.0, 0.999), correction="paper", exponent=0.5) == (0.0, 0.0)
+    assert steady_gain(betas=(0.0, 0.999), correction="paper", exponent=0.0) == (0.0, 1.0)
+
+
+def test_without_a_filter_there_is_nothing_to_expect():
+    weight = torch.nn.Parameter(torch.ones(3))
+    weight.grad = torch.ones(3)
+    optimizer = sgdf.UnifiedMomentum([weight], lr=0.1)
+    monitor = sgdf.monitor.attach(optimizer, every=1)
+    optimizer.step()
+    assert monitor.latest["steady_noise"] == {}
