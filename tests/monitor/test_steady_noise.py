@@ -1,11 +1,13 @@
 """The gain on steady noise: theory, closed forms and simulation agree."""
 
 import math
+import re
 
 import pytest
 import torch
 
 import sgdf
+from locations import ROOT
 from sgdf.monitor.steady_noise import steady_gain
 
 
@@ -53,6 +55,15 @@ def test_the_monitor_sees_what_theory_says(options, mean):
         measured = sum(look[name] for look in looks) / len(looks)
         # The mean leaks into the variance and is forgotten slowly.
         assert measured == pytest.approx(value, rel=0.02 + 0.04 * mean), name
+
+
+def test_the_guide_has_these_numbers():
+    page = (ROOT / "docs/guide/not_helping.md").read_text()
+    rows = re.findall(r"^\| (0\.\d+) \| (0\.\d+) \| (0\.\d+) \| 0\.", page, re.M)
+    assert len(rows) == 5
+    for beta1, *shown in rows:
+        found = steady_gain(betas=(float(beta1), 0.999), correction="paper", exponent=0.5)
+        assert [f"{value:.3f}" for value in found] == shown
 
 
 def test_groups_count_by_their_elements():
