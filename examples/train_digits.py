@@ -45,6 +45,7 @@ def train(model, optimizer, epochs, data=None, batch_size=64):
 if __name__ == "__main__":
     torch.manual_seed(0)
     model = network()
-    optimizer = sgdf.SGDF(model.parameters(), lr=0.5, weight_decay=5e-4)
+    # In place of torch.optim.SGD(lr=0.1, momentum=0.9): 0.1 / (1 - 0.9) is 1.
+    optimizer = sgdf.SGDF(model.parameters(), lr=1.0, weight_decay=5e-4)
     for epoch, (loss, accuracy) in enumerate(train(model, optimizer, epochs=20), start=1):
         print(f"epoch {epoch:2}  loss {loss:.4f}  test accuracy {accuracy:.2%}")

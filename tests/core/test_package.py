@@ -132,6 +132,16 @@ def test_learning_rate_table_is_that_of_the_recorded_runs(tmp_path):
     assert (tmp_path / "new/learning_rates.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_momentum_tables_are_those_of_the_recorded_runs(tmp_path):
+    result = python(ROOT / "examples/momentum_rates.py", "--out", tmp_path)
+    assert result.returncode == 0, result.stderr
+    rows = [line for line in result.stdout.splitlines() if line.startswith("|")]
+    assert len(rows) == (2 + 12) + (2 + 15)
+    page = (ROOT / "docs/guide/migration.md").read_text()
+    assert not [row for row in rows if row not in page]
+    assert (tmp_path / "momentum_rates.png").read_bytes().startswith(b"\x89PNG")
+
+
 def test_watching_example_sees_the_filter():
     program = "import watch_digits; print(watch_digits.watch(0, epochs=1)['gain_mean'])"
     result = python("-c", program, cwd=ROOT / "examples")

@@ -25,7 +25,7 @@ class FilterAdam(FilterOptimizer):
 
     Args:
         params: parameters, named parameters or groups, as in ``torch.optim``.
-        lr: learning rate, a number or a Tensor.
+        lr: learning rate, a number or a Tensor; Adam's.
         betas: decay rates of the gradient's running mean, and of its residual variance and
             mean square.
         eps: added to the squared residual, and to the root of the mean square.

@@ -33,7 +33,7 @@ class FilterMuon(FilterOptimizer):
     Args:
         params: parameters, named parameters or groups, as in ``torch.optim``. Complex ones
             are refused.
-        lr: learning rate, a number or a Tensor.
+        lr: learning rate, a number or a Tensor; Muon's.
         betas: decay rates of the gradient's running mean, and of its residual variance (in
             Adam's direction also of its mean square).
         eps: added to the squared residual; in Adam's direction also to the root of the mean

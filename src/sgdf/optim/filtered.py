@@ -55,7 +55,7 @@ def filtered(optimizer_class: type[Optimizer]) -> type[Optimizer]:
     ``filter_eps``, ``filter_gamma``, ``filter_gamma_decay`` and ``filter_correction``, which
     are those of :func:`sgdf.filter_gradient` and may differ between groups. After the step
     ``p.grad`` is the original gradient again. Weight decay, momentum and ``maximize`` are
-    applied by the inner optimizer, to the filtered gradient.
+    applied by the inner optimizer, to the filtered gradient, so its learning rate stays the same.
 
     Each entry of the state, and of ``state_dict()``, also has ``filter_step``,
     ``filter_exp_avg`` and ``filter_exp_var``. A checkpoint of the inner optimizer can be loaded

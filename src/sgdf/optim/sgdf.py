@@ -33,13 +33,13 @@ class SGDF(FilterOptimizer):
 
     Args:
         params: parameters, named parameters or groups, as in ``torch.optim``.
-        lr: learning rate. 0.5 is the paper's for training from scratch; a Tensor
-            may be given on every path.
+        lr: learning rate, a number or a Tensor. In place of SGD, ``sgd_lr / (1 - momentum)``:
+            1.0 for 0.1 with momentum 0.9. The default of 0.5 is the paper's.
         betas: decay rates of the gradient's running mean and residual variance.
         eps: added to the squared residual; with ``inf`` the gain is 0 and the
             estimate the bias-corrected running mean.
         gamma: power of the gain; 0 is plain SGD.
-        weight_decay: strength of the decay.
+        weight_decay: strength of the decay; SGD's, if ``lr`` follows the rule above.
         decoupled_weight_decay: decay the parameters directly, as AdamW does.
         correction: ``"paper"``, or ``"none"`` for the paper's ablation.
         gamma_decay: the gain's power at step t is ``gamma / t**gamma_decay``.

@@ -33,7 +33,8 @@ class UnifiedMomentum(BaseOptimizer):
 
     Args:
         params: parameters, named parameters or groups, as in ``torch.optim``.
-        lr: learning rate, a number or a Tensor.
+        lr: learning rate, a number or a Tensor. With ``u=1`` SGD's, with ``u=None`` SGD's divided
+            by ``1 - beta``.
         beta: decay rate of the momentum.
         u: weight of the gradient, at least ``1 - beta``; None for ``1 - beta``.
         weight_decay: strength of the decay.
