@@ -1,5 +1,7 @@
 """Options and settings of the whole suite."""
 
+import signal
+
 import hypothesis
 import pytest
 import torch
@@ -15,6 +17,20 @@ collect_ignore_glob = ["*conftest.py"]
 @pytest.fixture(autouse=True)
 def _fixed_seed():
     torch.manual_seed(0)
+
+
+@pytest.fixture
+def _watchdog():
+    """Fail a test that waits for ever, as one would that reads from a pipe."""
+
+    def give_up(number, frame):
+        raise TimeoutError("waited too long")
+
+    before = signal.signal(signal.SIGALRM, give_up)
+    signal.alarm(60)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
 
 
 @pytest.fixture

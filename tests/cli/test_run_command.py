@@ -9,7 +9,7 @@ import sys
 from commands import SPEC, sgdf
 
 from bench_tasks import run_of
-from made_runs import make_run
+from made_runs import make_run, result_of
 from sgdf.bench.jobs.estimate import estimate
 from sgdf.bench.store.run_folder import RunFolder, State, Store
 
@@ -154,7 +154,8 @@ def test_damage_is_shown_and_repaired(place):
     (other.path / "spec.toml").write_text("seed = 1")
     status = sgdf("status", "mine")
     assert "damaged: bench_tasks:Points" in status
-    assert "its spec.toml is damaged; sgdf run of its experiment repairs it" in status
+    assert "metrics.jsonl has other rows than those that the result is about" in status
+    assert "spec.toml: is not the table of this run; sgdf run of its experiment repairs" in status
     sgdf("run", "mine.toml")
     assert {folder.state() for folder in Store("results/mine").folders()} == {State.FINISHED}
 
@@ -168,9 +169,9 @@ def test_times_are_estimated_by_a_moment_of_training_or_by_finished_runs(place):
     folder = Store("known").folder(other.key)
     folder.prepare(other.as_table())
     seconds = {"step": 3.0, "data": 4.0, "evaluation": 0.5}
-    folder.finish(State.FINISHED, {"diverged_at_step": None, "seconds": seconds}, [])
+    folder.finish(State.FINISHED, {**result_of([]), "seconds": seconds}, [])
     assert estimate([run], Store("known")) == {run.key: 7.5}
-    folder.finish(State.DIVERGED, {"diverged_at_step": 3, "seconds": {"step": 0.1}}, [])
+    folder.finish(State.DIVERGED, result_of([], diverged=3), [])
     (seconds,) = estimate([run], Store("known")).values()
     assert seconds > expected
 
@@ -207,9 +208,9 @@ def test_the_state_of_a_finished_run_is_asked_once(place, monkeypatch):
     """Each time, its metrics are read and hashed."""
     sgdf("run", "mine.toml")
     asked = []
-    progress = RunFolder.progress
+    judge = RunFolder.state_and_result
     monkeypatch.setattr(
-        RunFolder, "progress", lambda folder: asked.append(folder.key) or progress(folder)
+        RunFolder, "state_and_result", lambda folder: asked.append(folder.key) or judge(folder)
     )
     assert "2 finished." in sgdf("run", "mine.toml")
     assert len(asked) == len(set(asked)) == 2

@@ -18,6 +18,10 @@ class StoreError(Exception):
     """Something could not be written or read: no space, no permission, a disk that is gone."""
 
 
+class DamagedError(StoreError):
+    """A file of a store is not what was written; the message names it and what is wrong."""
+
+
 class DataError(StoreError):
     """Data that a task needs are missing or damaged; the message says what to do."""
 

@@ -159,7 +159,7 @@ def test_a_folder_without_a_spec_is_listed(tmp_path):
     (tmp_path / "runs" / "no-run").mkdir()
     trouble = Report.of([tmp_path]).document.tables[-1]
     assert trouble.rows[0][3].text == "unreadable"
-    assert trouble.rows[0][4].text.endswith("no-run")
+    assert trouble.rows[0][4].text.endswith("no-run/spec.toml: is missing or empty")
 
 
 def test_a_store_without_a_finished_run_makes_a_report(tmp_path):

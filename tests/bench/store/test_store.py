@@ -16,7 +16,7 @@ from kept_runs import do
 from locations import SUPPORT
 from sgdf.bench.errors import StoreError
 from sgdf.bench.jobs.run_one import train_run
-from sgdf.bench.store import run_folder
+from sgdf.bench.store import record_files, run_folder
 from sgdf.bench.store.run_folder import RunFolder, State, Store, files
 from sgdf.bench.training import checkpoint
 from sgdf.bench.training.ranks import Ranks
@@ -99,12 +99,14 @@ def test_a_disk_that_cannot_be_read_is_not_damage(store, run, monkeypatch):
     folder, _, _ = do(run, store)
     before = sorted(folder.path.iterdir())
 
-    def stale(path):
+    def stale(*arguments):
         raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
 
     with monkeypatch.context() as patch:
-        patch.setattr(Path, "read_bytes", stale)
-        for look in (folder.state, folder.load, folder.rows, folder.table):
+        patch.setattr(os, "open", stale)
+        assert folder.state() is State.UNREADABLE
+        assert folder.damage().endswith("result.json: Stale file handle")
+        for look in (folder.progress, folder.load, folder.rows, folder.table):
             with pytest.raises(StoreError, match=r"cannot read .*: Stale file handle"):
                 look()
     assert sorted(folder.path.iterdir()) == before
@@ -279,6 +281,7 @@ def test_a_result_is_read_and_its_metrics_are_hashed_once(store, run, monkeypatc
 
     monkeypatch.setattr(files, "read", reading)
     monkeypatch.setattr(run_folder, "digest", hashing)
+    monkeypatch.setattr(record_files, "digest", hashing)
     assert folder.state_and_result() == (State.FINISHED, expected)
     assert read == ["result.json", "metrics.jsonl"]
     assert len(hashed) == 2

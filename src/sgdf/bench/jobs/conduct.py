@@ -168,6 +168,8 @@ class Conduct:
 
 def count_other_sources(store: Store, runs: Sequence[Run]) -> int:
     """Return how many runs were made with another source of their task or optimizer than now."""
-    return sum(
-        bool(differences(store.folder(run.key).environments(), sources(run))) for run in runs
-    )
+    count = 0
+    for run in runs:
+        with contextlib.suppress(StoreError):  # of a run without a record nothing is known
+            count += bool(differences(store.folder(run.key).environments(), sources(run)))
+    return count

@@ -26,7 +26,10 @@ def estimate(runs: list[Run], store: Store) -> dict[str, float | str]:
     """
     known: dict[str, list[float]] = {}
     for folder in store.folders():
-        table, result = folder.table(), folder.result()
+        try:
+            table, result = folder.table(), folder.result()
+        except StoreError:  # other runs tell as much
+            continue
         if table and result and result["diverged_at_step"] is None:
             known.setdefault(_kind(table), []).append(total_seconds(result["seconds"]))
     left: dict[str, float | str] = {}

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import IO, cast
 
 from ..errors import SpecError, StoreError
-from ..store.files import store_errors
+from ..store.files import open_to_append, read, store_errors
 from .events import Display, Event
 from .job import MAX_DEATHS, Job
 from .run_one import mark_failed
@@ -68,7 +68,7 @@ class Workers:
     def work(self, stop: Stop) -> None:
         """Return when nothing is left to do, or when all workers have saved and stopped."""
         with store_errors(self.log_path):
-            log = self.log_path.open("ab")
+            log = open_to_append(self.log_path)
         with log:
             try:
                 for _ in range(self.count):
@@ -158,7 +158,7 @@ class Workers:
 
     def _last_words(self) -> str:
         """Return the last line of the workers' log, which is usually an error."""
-        lines = self.log_path.read_text(errors="replace").splitlines()
+        lines = read(self.log_path).decode(errors="replace").splitlines()
         return lines[-1] if lines else "nothing"
 
     def _workers(self) -> list[Worker]:

@@ -57,10 +57,9 @@ class Plan:
             StoreError: if data are missing and cannot be downloaded.
         """
         store = Store(self.store)
+        here = (*TO_DO, State.RUNNING)  # a run of another process too: that process may die
         prepare_data(
-            run
-            for run in self.runs
-            if run.key in retry or store.folder(run.key).progress() in TO_DO
+            run for run in self.runs if run.key in retry or store.folder(run.key).state() in here
         )
         with store_errors(self.store):
             self.store.mkdir(parents=True, exist_ok=True)

@@ -16,6 +16,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from ..errors import StoreError
 from ..spec.labels import Labels, order
 from ..spec.protocol import PROTOCOLS, Protocol
 from ..spec.run import length_in_words
@@ -51,22 +52,25 @@ class RunRecord:
     attempts: tuple[Mapping[str, Any], ...]
     """The environments of the attempts that its weights come from: the last start, and resumes."""
     failure: str
-    """The error message of a failed run."""
+    """What is wrong with a failed, damaged or unreadable run, in one line."""
 
     @classmethod
-    def read(cls, folder: RunFolder) -> RunRecord | None:
-        """Return the run of a folder, or None if the folder has no readable spec."""
-        table = folder.table()
-        if table is None:
-            return None
+    def read(cls, folder: RunFolder) -> RunRecord:
+        """Return the run of a folder.
+
+        Raises:
+            StoreError: if the folder has no table that can be read.
+        """
+        table = folder.read_table()
         state, result = folder.state_and_result()
-        rows = folder.rows() if state is not State.DAMAGED else []
+        if state in (State.DAMAGED, State.UNREADABLE):
+            return cls(folder.path, table, state, None, (), (), folder.damage())
         return cls(
             folder=folder.path,
             table=table,
             state=state,
             result=result,
-            epochs=EpochRows([row for row in rows if _is_epoch(row)]),
+            epochs=EpochRows([row for row in folder.rows() if row["kind"] == "epoch"]),
             attempts=_last_attempts(folder.environments()),
             failure=folder.failure() or "",
         )
@@ -167,9 +171,10 @@ class Setting:
         epochs = sorted(set.intersection(*map(set, runs))) if runs else []
         return [[run[epoch] for run in runs] for epoch in epochs]
 
-    def median(self, figure: Callable[[Result], float]) -> float | None:
+    def median(self, figure: Callable[[Result], float | None]) -> float | None:
         """Return the median over the finished runs of a number computed from their results."""
-        values = [figure(run.result) for run in self.finished if run.result]
+        figures = [figure(run.result) for run in self.finished if run.result]
+        values = [value for value in figures if value is not None]
         return statistics.median(values) if values else None
 
     @property
@@ -186,12 +191,12 @@ class Setting:
         """
         if self.table["train"].get("by_function"):
             return None
-        return self.median(lambda result: 1e3 * result["seconds"]["step"] / result["step"])
+        return self.median(lambda result: _ratio(1e3 * result["seconds"]["step"], result["step"]))
 
     @property
     def state_bytes(self) -> float | None:
         """The bytes of optimizer state for each parameter."""
-        return self.median(lambda result: result["state_bytes"] / result["parameters"])
+        return self.median(lambda result: _ratio(result["state_bytes"], result["parameters"]))
 
 
 @dataclass(frozen=True)
@@ -311,11 +316,11 @@ class Findings:
 
     Attributes:
         problems: the problems, with their settings and runs.
-        unreadable: folders of runs without a readable spec.
+        unreadable: what is wrong with each folder of a run whose table cannot be read.
     """
 
     problems: tuple[Problem, ...]
-    unreadable: tuple[Path, ...]
+    unreadable: tuple[str, ...]
 
     @property
     def runs(self) -> list[RunRecord]:
@@ -330,12 +335,13 @@ class Findings:
 
 def gather(folders: Iterable[RunFolder]) -> Findings:
     """Read the runs of these folders; a run that is in several stores counts once."""
-    unreadable: list[Path] = []
+    unreadable: list[str] = []
     runs: dict[str, RunRecord] = {}
     for folder in folders:
-        run = RunRecord.read(folder)
-        if run is None:
-            unreadable.append(folder.path)
+        try:
+            run = RunRecord.read(folder)
+        except StoreError as error:
+            unreadable.append(str(error))
         else:
             runs.setdefault(run.key, run)
     names = _problem_names([run.table for run in runs.values()])
@@ -346,24 +352,14 @@ def gather(folders: Iterable[RunFolder]) -> Findings:
     return Findings(tuple(problems), tuple(unreadable))
 
 
-def _last_attempts(entries: Sequence[Any]) -> tuple[Mapping[str, Any], ...]:
+def _last_attempts(attempts: Sequence[Mapping[str, Any]]) -> tuple[Mapping[str, Any], ...]:
     """Return the environments of the last attempt from the start, and of its resumes."""
-    attempts = [entry for entry in entries if isinstance(entry, dict)]
     starts = [i for i, entry in enumerate(attempts) if "resumed at step" not in entry]
     return tuple(attempts[max(starts, default=0) :])
 
 
-def _is_epoch(row: Any) -> bool:
-    """Return whether a row of a file, which may hold anything, is the row of an epoch."""
-    return (
-        isinstance(row, dict)
-        and row.get("kind") == "epoch"
-        and isinstance(row.get("epoch"), int)
-        and isinstance(row.get("step"), int)
-        and isinstance(row.get("seconds"), dict)
-        and {"step", "data"} <= row["seconds"].keys()
-        and all(isinstance(row.get(split, {}), dict) for split in SPLITS)
-    )
+def _ratio(part: float, whole: float) -> float | None:
+    return part / whole if whole else None
 
 
 def _problem_key(run: RunRecord) -> str:

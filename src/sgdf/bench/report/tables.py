@@ -269,8 +269,8 @@ def _left_out(findings: Findings) -> Table:
         if run.chosen is None
     ]
     rows += [
-        (Cell(NOTHING), Cell(NOTHING), Cell(NOTHING), Cell("unreadable"), Cell(str(path)), Cell(""))
-        for path in findings.unreadable
+        (Cell(NOTHING), Cell(NOTHING), Cell(NOTHING), Cell("unreadable"), Cell(what), Cell(""))
+        for what in findings.unreadable
     ]
     return Table(
         "trouble",
@@ -287,7 +287,7 @@ def _left_out(findings: Findings) -> Table:
 def _what_happened(run: RunRecord) -> str:
     if run.state is State.DIVERGED and run.result:
         return f"diverged at step {run.result['diverged_at_step']:,}"
-    if run.state is State.FAILED:
+    if run.state in (State.FAILED, State.DAMAGED, State.UNREADABLE):
         return run.failure
     if run.lacks_value and run.result:
         return f"no finite {run.result['metric']}"

@@ -21,7 +21,7 @@ except ModuleNotFoundError:  # Windows
     fcntl = None  # type: ignore[assignment]  # hold() says what is missing
 
 from ..errors import StoreError
-from .files import store_errors
+from .files import open_plain, store_errors
 
 HELD = (errno.EACCES, errno.EAGAIN)
 PATIENCE = 3
@@ -34,23 +34,20 @@ _ours: set[Path] = set()
 
 @contextlib.contextmanager
 def hold(path: Path) -> Iterator[bool]:
-    """Hold the lock at ``path`` within the block; yield whether it was free.
-
-    The file names the holder, for people who look into it.
-    """
+    """Hold the lock at ``path`` within the block; yield whether it was free."""
     path = path.absolute()
     if path in _ours:
         yield False
         return
     with store_errors(path):
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        # Not through a link: the name of the holder would be written to the file that it leads to.
+        descriptor = open_plain(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW)
     try:
         got = any(_try(descriptor, path, pause=attempt > 0) for attempt in range(PATIENCE))
         if got:
             _ours.add(path)
             with contextlib.suppress(OSError):  # a full disk is no reason to stop
-                os.ftruncate(descriptor, 0)
-                os.pwrite(descriptor, f"{socket.gethostname()} process {os.getpid()}".encode(), 0)
+                _name_holder(descriptor)
         yield got
     finally:
         _ours.discard(path)
@@ -79,8 +76,8 @@ def owner(path: Path) -> str | None:
     if path in _ours:
         return f"process {os.getpid()}"
     try:
-        descriptor = os.open(path, os.O_RDONLY)
-    except OSError:
+        descriptor = open_plain(path, os.O_RDONLY | os.O_NOFOLLOW)
+    except (OSError, StoreError):
         return None
     try:
         if _try(descriptor, path, shared=True):
@@ -88,6 +85,13 @@ def owner(path: Path) -> str | None:
         return os.pread(descriptor, 200, 0).decode(errors="replace") or "somebody"
     finally:
         os.close(descriptor)
+
+
+def _name_holder(descriptor: int) -> None:
+    """Write this process into the file of a lock that it holds, for people who look into it."""
+    if os.fstat(descriptor).st_nlink == 1:  # else it is a file elsewhere too, by a hard link
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"{socket.gethostname()} process {os.getpid()}".encode(), 0)
 
 
 def _try(descriptor: int, path: Path, pause: bool = False, shared: bool = False) -> bool:

@@ -17,25 +17,39 @@
 from __future__ import annotations
 
 import contextlib
-import json
+import math
+import os
 import re
 import traceback
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import tomli_w
 
-from ..errors import first_line, place_of
+from ..errors import DamagedError, StoreError, first_line, place_of
 from . import files, lock, spec_file
+from .conform import MismatchError, conform
 from .identity import digest
-from .records import Result, Row, RunTable, Table
+from .record_files import (
+    naming_file,
+    read_record,
+    read_result,
+    read_rows,
+    to_json,
+    to_lines,
+    with_digest,
+)
+from .records import Environments, Failure, ProbeRow, Result, Row, RunTable, Table
 
 CHECKPOINT = re.compile(r"(\d{12})-([0-9a-f]{16})\.pt")
 KEPT_CHECKPOINTS = 2
 PROBE_ROWS = "probes.jsonl"
+RECORDS = (
+    *("spec.toml", "environment.json", "metrics.jsonl", PROBE_ROWS, "result.json", "failure.json"),
+)
 EXPERIMENTS = "experiments.json"
 
 
@@ -49,6 +63,7 @@ class State(Enum):
     DIVERGED = "diverged"
     FAILED = "failed"
     DAMAGED = "damaged"
+    UNREADABLE = "unreadable"
 
     @property
     def has_result(self) -> bool:
@@ -85,34 +100,74 @@ class RunFolder:
                     files.write(self.path / "spec.toml", tomli_w.dumps(table).encode())
 
     def table(self) -> RunTable | None:
-        """Return the run's table, or None if it is missing or does not match the key."""
-        return spec_file.parse(files.read(self.path / "spec.toml"), self.key)
+        """Return the run's table, or None if it is missing or damaged."""
+        with contextlib.suppress(DamagedError):
+            return self.read_table()
+        return None
+
+    def read_table(self) -> RunTable:
+        """Return the run's table.
+
+        Raises:
+            DamagedError: if it is missing, or not that of the run with this key.
+        """
+        path = self.path / "spec.toml"
+        with naming_file(path):
+            content = files.read(path)
+            if not content:
+                raise MismatchError("is missing or empty")
+            return conform(RunTable, spec_file.parse(content, self.key))
 
     def state(self) -> State:
         """Return the state of the run; it is running while a process holds its lock."""
-        return State.RUNNING if self.owner() else self.progress()
-
-    def progress(self) -> State:
-        """Return the state by the files alone, whether or not a process holds the lock."""
-        return self._progress(self.result())
+        return self.state_and_result()[0]
 
     def state_and_result(self) -> tuple[State, Result | None]:
         """Return the state of the run and, if it is finished or diverged, its result."""
         if self.owner():  # asked first: a process writes the result before it releases the lock
             return State.RUNNING, None
-        result = self.result()
-        state = self._progress(result)
-        return state, result if state.has_result else None
+        try:
+            return self._judge()
+        except DamagedError:
+            return State.DAMAGED, None
+        except StoreError:
+            return State.UNREADABLE, None
 
-    def _progress(self, result: Result | None) -> State:
-        if result is not None:
-            intact = result["metrics"] == digest(files.read(self.path / "metrics.jsonl"))
-            return State(result["outcome"]) if intact else State.DAMAGED
-        if (self.path / "result.json").exists():
+    def progress(self) -> State:
+        """Return the state by the files alone, whether or not a process holds the lock.
+
+        Raises:
+            StoreError: if the files cannot be read, which says nothing about their content.
+        """
+        try:
+            return self._judge()[0]
+        except DamagedError:
             return State.DAMAGED
-        if (self.path / "failure.json").exists():
-            return State.FAILED
-        return State.PAUSED if self._checkpoints() else State.WAITING
+
+    def damage(self) -> str:
+        """Return in one line what is wrong with the files of a damaged or unreadable run."""
+        try:
+            self._judge()
+        except StoreError as error:
+            return str(error)
+        return ""
+
+    def _judge(self) -> tuple[State, Result | None]:
+        """Return the state by the files alone, and the result if there is one.
+
+        Raises:
+            DamagedError: if the result, or the metrics that belong to it, are not as written.
+            StoreError: if the files cannot be read.
+        """
+        result = read_result(self.path / "result.json")
+        if result is not None:
+            path = self.path / "metrics.jsonl"
+            if result["metrics"] != digest(files.read(path)):
+                raise DamagedError(f"{path} has other rows than those that the result is about")
+            return State(result["outcome"]), result
+        if os.path.lexists(self.path / "failure.json"):
+            return State.FAILED, None
+        return State.PAUSED if self._checkpoints() else State.WAITING, None
 
     def owner(self) -> str | None:
         """Return the process that trains the run, or None."""
@@ -124,42 +179,51 @@ class RunFolder:
         with lock.hold(self.path / "lock") as ours:
             if ours:
                 files.remove_leftovers(self.path)
+                self._put_folders_aside()
             yield ours
+
+    def _put_folders_aside(self) -> None:
+        """Rename folders that have the name of a file: all else is replaced when it is written."""
+        for path in (self.path / name for name in RECORDS):
+            if path.is_dir() and not path.is_symlink():
+                files.put_aside(path)
+                self.notices.append(f"its {path.name} was a folder, which was put aside")
 
     def add_environment(self, environment: dict[str, Any]) -> None:
         """Add the environment of a new attempt."""
         entries = [*self.environments(), environment]
-        files.write(self.path / "environment.json", _json(entries))
+        files.write(self.path / "environment.json", to_json(entries))
 
-    def environments(self) -> list[dict[str, Any]]:
-        """Return the environment of each attempt, the latest last."""
-        entries = self._read_json("environment.json")
-        return entries if isinstance(entries, list) else []
+    def environments(self) -> Environments:
+        """Return the environment of each attempt, the latest last; none if they are damaged."""
+        with contextlib.suppress(DamagedError):
+            return read_record(self.path / "environment.json", Environments) or []
+        return []
 
     def append(self, rows: list[Row]) -> None:
         """Append rows of metrics."""
-        files.append(self.path / "metrics.jsonl", _lines(rows))
+        files.append(self.path / "metrics.jsonl", to_lines(rows))
 
     def write_rows(self, rows: list[Row]) -> None:
         """Replace all rows of metrics."""
-        files.write(self.path / "metrics.jsonl", _lines(rows))
+        files.write(self.path / "metrics.jsonl", to_lines(rows))
 
     def rows(self) -> list[Row]:
         """Return the rows of metrics up to the first incomplete one."""
-        return _parse_lines(files.read(self.path / "metrics.jsonl"))
+        return read_rows(self.path / "metrics.jsonl", Row)
 
     def append_probe_rows(self, rows: list[Table]) -> None:
         """Append rows of probes."""
-        files.append(self.path / PROBE_ROWS, _lines(rows))
+        files.append(self.path / PROBE_ROWS, to_lines(rows))
 
     def probe_rows(self) -> list[Table]:
         """Return the rows of probes up to the first incomplete one."""
-        return _parse_lines(files.read(self.path / PROBE_ROWS))
+        return [*map(dict, read_rows(self.path / PROBE_ROWS, ProbeRow))]
 
     def drop_probe_rows(self, after: int) -> None:
-        """Remove rows of steps that will be taken again."""
-        kept = _lines(row for row in self.probe_rows() if row["step"] <= after)
-        if kept != files.read(self.path / PROBE_ROWS):  # a last line may be cut short, too
+        """Remove rows of steps that will be taken again, and a last line that was cut short."""
+        if os.path.lexists(self.path / PROBE_ROWS):
+            kept = to_lines(row for row in self.probe_rows() if row["step"] <= after)
             files.write(self.path / PROBE_ROWS, kept)
 
     def save(self, content: bytes, step: int) -> None:
@@ -177,9 +241,10 @@ class RunFolder:
     def load(self) -> bytes | None:
         """Return the latest undamaged checkpoint, or None; damaged ones are renamed."""
         for path in reversed(self._checkpoints()):
-            content = files.read(path)
-            if path.stem.partition("-")[2] == digest(content):
-                return content
+            with contextlib.suppress(DamagedError):
+                content = files.read(path, most=math.inf)
+                if path.stem.partition("-")[2] == digest(content):
+                    return content
             with files.store_errors(path):
                 path.rename(path.with_suffix(".damaged"))
             self.notices.append(f"its checkpoint {path.name} is damaged and was put aside")
@@ -188,23 +253,17 @@ class RunFolder:
     def finish(self, outcome: State, result: Result, rows: list[Row]) -> None:
         """Write metrics and result; from then on the run is finished or diverged."""
         self.write_rows(rows)
-        content = {"outcome": outcome.value, **result, "metrics": digest(_lines(rows))}
-        files.write(self.path / "result.json", _json({**content, "sum": digest(_json(content))}))
+        content = {"outcome": outcome.value, **result, "metrics": digest(to_lines(rows))}
+        files.write(self.path / "result.json", with_digest(content))
         self.clear_failure()
         for old in self._checkpoints()[:-1]:
             files.remove(old)
 
     def result(self) -> Result | None:
         """Return the result, or None if it is missing or damaged."""
-        content = files.read(self.path / "result.json")
-        result = _parse(content)
-        if not isinstance(result, dict):
-            return None
-        written = result.pop("sum", None)
-        # Of a file as finish() left it, the bytes tell the digest, without encoding it once more.
-        as_written = content.removesuffix(_end_with_sum(written)) + _END
-        intact = written == digest(as_written) or written == digest(_json(result))
-        return cast("Result", result) if intact else None
+        with contextlib.suppress(DamagedError):
+            return read_result(self.path / "result.json")
+        return None
 
     def fail(self, error: BaseException | str, sources: Mapping[str, str] | None = None) -> None:
         """Record a failure.
@@ -219,27 +278,35 @@ class RunFolder:
             content["traceback"] = "".join(traceback.format_exception(error))
         if sources:
             content["sources"] = dict(sources)
-        files.write(self.path / "failure.json", _json(content))
+        files.write(self.path / "failure.json", to_json(content))
 
     def failure(self) -> str | None:
         """Return the error of a failed run, and where it was raised, in one line."""
-        failure = self._read_json("failure.json")
-        if not isinstance(failure, dict):
+        try:
+            failure = read_record(self.path / "failure.json", Failure)
+        except StoreError as error:
+            return str(error)
+        if failure is None:
             return None
         place = f" ({failure['place']})" if failure.get("place") else ""
-        return f"{failure.get('error')}{place}"
+        return f"{failure['error']}{place}"
 
     def failed_sources(self) -> dict[str, Any]:
         """Return digests of the source that a failed run had, as far as they are recorded."""
-        failure = self._read_json("failure.json")
-        sources = failure.get("sources") if isinstance(failure, dict) else None
-        last = self.environments()[-1:]  # of a run whose process died, or of an earlier version
-        return next((known for known in (sources, *last) if isinstance(known, dict)), {})
+        with contextlib.suppress(StoreError):
+            failure = read_record(self.path / "failure.json", Failure)
+            if failure and "sources" in failure:
+                return failure["sources"]
+            # Of a run whose process died, or of an earlier version.
+            return next(reversed(self.environments()), {})
+        return {}
 
     def traceback(self) -> str:
         """Return the traceback of a failed run; empty if it has not failed."""
-        failure = self._read_json("failure.json")
-        return str(failure.get("traceback")) if isinstance(failure, dict) else ""
+        with contextlib.suppress(DamagedError):
+            failure = read_record(self.path / "failure.json", Failure)
+            return failure["traceback"] if failure else ""
+        return ""
 
     def clear_failure(self) -> None:
         """Remove the record of a failure, so that the run is tried again."""
@@ -248,9 +315,6 @@ class RunFolder:
     def _checkpoints(self) -> list[Path]:
         paths = [path for path in self.path.glob("*.pt") if CHECKPOINT.fullmatch(path.name)]
         return sorted(paths, key=lambda path: path.name)
-
-    def _read_json(self, name: str) -> Any:
-        return _parse(files.read(self.path / name))
 
 
 class Store:
@@ -271,14 +335,13 @@ class Store:
         """Record what an experiment whose runs are kept here says about itself."""
         known = self.experiments()
         if known.get(name) != about:
-            files.write(self.path / EXPERIMENTS, _json({**known, name: about}))
+            files.write(self.path / EXPERIMENTS, to_json({**known, name: about}))
 
     def experiments(self) -> dict[str, str]:
         """Return what experiments say about themselves, by name; empty if it is not recorded."""
-        content = _parse(files.read(self.path / EXPERIMENTS))
-        if not isinstance(content, dict):
-            return {}
-        return {name: about for name, about in content.items() if isinstance(about, str)}
+        with contextlib.suppress(DamagedError):
+            return read_record(self.path / EXPERIMENTS, dict[str, str]) or {}
+        return {}
 
 
 def is_run_folder(path: Path) -> bool:
@@ -302,39 +365,3 @@ def stores_in(path: Path) -> list[Path]:
     if (path / "runs").is_dir():
         return [path]
     return sorted(runs.parent for runs in path.glob("*/runs") if runs.is_dir())
-
-
-def _json(content: Any) -> bytes:
-    return (json.dumps(content, indent=1) + "\n").encode()
-
-
-_END = b"\n}\n"
-"""The end of a table in the JSON of these files."""
-
-
-def _end_with_sum(sum_: Any) -> bytes:
-    """Return the end of a table whose last entry is the digest of the others."""
-    return b',\n "sum": ' + json.dumps(sum_).encode() + _END
-
-
-def _parse(content: bytes) -> Any:
-    """Return the content of a JSON file; None if it is none."""
-    try:
-        return json.loads(content)
-    except (ValueError, RecursionError):
-        return None
-
-
-def _parse_lines(content: bytes) -> list[Any]:
-    """Return the JSON of each line, up to the first incomplete one."""
-    rows = []
-    for line in content.split(b"\n"):
-        try:
-            rows.append(json.loads(line))
-        except ValueError:
-            break
-    return rows
-
-
-def _lines(rows: Iterable[Mapping[str, Any]]) -> bytes:
-    return "".join(json.dumps(row) + "\n" for row in rows).encode()

@@ -11,10 +11,11 @@ from __future__ import annotations
 import re
 import tomllib
 from functools import lru_cache
-from typing import cast
 
+from ..errors import first_line
+from .conform import MismatchError
 from .identity import run_key
-from .records import RunTable, Table
+from .records import Table
 
 MOST_PARTS = 10_000
 """So many parts are remembered, at some kilobytes each."""
@@ -22,19 +23,23 @@ MOST_PARTS = 10_000
 _HEADER = re.compile(r"^(?=\[\w+\]$)", re.MULTILINE)
 
 
-def parse(content: bytes, key: str) -> RunTable | None:
-    """Return the table that a file holds, or None if it is not that of the run with this key.
+def parse(content: bytes, key: str) -> Table:
+    """Return the table that a file holds.
 
     Equal parts of several tables are one object: a caller must not change them.
+
+    Raises:
+        MismatchError: if it is not that of the run with this key.
     """
+    wrong = "is not the table of this run"
     for parse_text in (_parse_by_parts, tomllib.loads):
         try:
             table = parse_text(content.decode())
-        except ValueError:
-            continue
-        if run_key(table) == key:
-            return cast("RunTable", table)
-    return None
+            if run_key(table) == key:
+                return table
+        except (ValueError, TypeError, RecursionError) as error:  # TypeError: it has a date
+            wrong = f"is not the table of a run: {first_line(error)}"
+    raise MismatchError(wrong)
 
 
 def _parse_by_parts(text: str) -> Table:

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from ..errors import StoreError
 from . import files
 from .records import Row, figures_on, splits_in
 
@@ -21,6 +22,8 @@ class TensorBoard:
 
     def __init__(self, path: Path, first_step: int) -> None:
         self.path, self.writer = path, None
+        if path.is_symlink():
+            raise StoreError(f"{path} is a link: nothing is written through it")
         with contextlib.suppress(ModuleNotFoundError), files.store_errors(path):
             from tensorboard.compat.proto.event_pb2 import SessionLog
             from tensorboard.summary.writer.event_file_writer import EventFileWriter

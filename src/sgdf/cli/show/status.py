@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 import statistics
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
+from ...bench.errors import DamagedError, StoreError
 from ...bench.spec.labels import Labels, labels, order
 from ...bench.store.equal_failures import equal_failures
 from ...bench.store.records import Result, RunTable, chosen_epoch, figures_on, is_chosen_on_test
@@ -96,23 +97,36 @@ def summary(results: list[Result], split: str, with_name: bool) -> str:
     if not chosen or not figures_on(chosen[0], split):
         return ""
     metric = finished[0]["metric"]
-    values = [figures_on(row, split)[metric] for row in chosen]
-    spread = f" ± {statistics.stdev(values):.2g}" if len(values) > 1 else ""
-    text = f"{statistics.fmean(values):.4g}{spread}"
+    figures = [figures_on(row, split) for row in chosen]
+    values = [one[metric] for one in figures if metric in one]
+    text = mean_and_spread(values) if values else "–"
     if with_name:
         text = f"{metric} {text} ({direction_in_words(finished[0]['largest'])})"
     return text + (", best epoch on test" if is_chosen_on_test(finished[0]) else "")
+
+
+def mean_and_spread(values: Sequence[float]) -> str:
+    """Return mean and standard deviation; there is no spread of one value, or with infinity.
+
+    >>> mean_and_spread([1.0, 2.0]), mean_and_spread([0.5]), mean_and_spread([1.0, math.inf])
+    ('1.5 ± 0.71', '0.5', 'inf')
+    """
+    is_finite = all(map(math.isfinite, values))
+    spread = f" ± {statistics.stdev(values):.2g}" if is_finite and len(values) > 1 else ""
+    return f"{sum(values) / len(values):.4g}{spread}"
 
 
 def store_report(folders: Iterable[RunFolder]) -> Iterable[Any]:
     """Yield tables and lines about the runs in a store; the state of each run is asked once."""
     tables, states, results, by_key = {}, {}, {}, {}
     for folder in folders:
-        table = folder.table()
-        if table is None:
-            yield (
-                f"{folder.path}: its spec.toml is damaged; sgdf run of its experiment repairs it"
-            )
+        try:
+            table = folder.read_table()
+        except DamagedError as error:
+            yield f"damaged: {error}; sgdf run of its experiment repairs it"
+            continue
+        except StoreError as error:
+            yield f"unreadable: {error}"
             continue
         state, result = folder.state_and_result()
         tables[folder.key], states[folder.key], by_key[folder.key] = table, state, folder
@@ -124,7 +138,10 @@ def store_report(folders: Iterable[RunFolder]) -> Iterable[Any]:
     remarkable.sort(key=names.__getitem__)
     for state, remark in _REMARKS.items():
         for key in (key for key in remarkable if states[key] is state):
-            yield f"{state.value}: {names[key]}: {remark(by_key[key])}"
+            try:
+                yield f"{state.value}: {names[key]}: {remark(by_key[key])}"
+            except StoreError as error:
+                yield f"{state.value}: {names[key]}: {error}"
     failed = [by_key[key] for key in remarkable if states[key] is State.FAILED]
     for failure, (first, *others) in equal_failures(failed).items():
         alike = f" and {plural(len(others), 'other run')} alike" if others else ""
@@ -147,6 +164,7 @@ def _divergence(folder: RunFolder) -> str:
 _REMARKS: dict[State, Callable[[RunFolder], str]] = {
     State.RUNNING: _where,
     State.DIVERGED: _divergence,
-    State.DAMAGED: lambda folder: f"{folder.path} (the next sgdf run repairs it)",
+    State.DAMAGED: lambda folder: f"{folder.damage()} (the next sgdf run repairs it)",
+    State.UNREADABLE: RunFolder.damage,
 }
 """States that deserve a line for each run, and what it says."""
