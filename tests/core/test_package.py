@@ -149,6 +149,15 @@ def test_watching_example_sees_the_filter():
     assert 0.0 < float(result.stdout) < 1.0
 
 
+def test_listening_example_prints_what_the_monitor_says():
+    program = "import watch_digits; watch_digits.listen(epochs=5)"
+    result = python("-c", program, cwd=ROOT / "examples")
+    assert result.returncode == 0, result.stderr
+    line, heading, *_ = result.stdout.splitlines()
+    assert line.startswith("step 100: gain 0.")
+    assert heading == "SGDF, step 100, 6 parameters:"
+
+
 def test_training_example_learns():
     result = python(ROOT / "examples/train_digits.py")
     assert result.returncode == 0, result.stderr
