@@ -133,10 +133,15 @@ def test_failed_runs_are_tried_again_once_their_source_has_changed(place):
 
 
 def test_divergence_is_shown(place):
-    output = sgdf(
-        "run", "mine.toml", "--set", "optimizer.lr=1e30", "--set", "train.diverges_at=2.0"
-    )
+    wild = ("run", "mine.toml", "--set", "optimizer.lr=1e30", "--set", "train.diverges_at=2.0")
+    output = sgdf(*wild, code=1)
     assert "diverged at step" in output
+    assert "Every run diverged." in output
+    assert "Try a smaller lr" in output
+    assert "Every run diverged." in sgdf(*wild, code=1)  # though nothing is left to do
+    some = sgdf("run", "mine.toml", "--set", "optimizer.lr=[1e30, 0.1]", "--out", "some")
+    assert "2 finished, 2 diverged" in some
+    assert "Every run" not in some
     assert re.search(r"diverged: bench_tasks:Points, sgd, seed 0: at step \d", sgdf("status"))
 
 

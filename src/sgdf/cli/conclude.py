@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import typer
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from ..bench.jobs.conduct import Conduct
     from ..bench.spec.run import Run
+    from ..bench.store.records import Result
     from ..bench.store.run_folder import Store
 
 
@@ -43,8 +44,15 @@ def mention_changed_sources(console: Console, conduct: Conduct) -> None:
         )
 
 
-def conclude(console: Console, conduct: Conduct, stopped: bool) -> None:
-    """Say how the runs of a plan ended, and leave with an exit code that says so too."""
+def conclude(console: Console, conduct: Conduct, stopped: bool, may_diverge: bool = False) -> None:
+    """Say how the runs of a plan ended, and leave with an exit code that says so too.
+
+    Args:
+        console: where it is said.
+        conduct: the plan and its runs.
+        stopped: whether Ctrl-C or a signal ended the work.
+        may_diverge: whether it is in order that every run has diverged.
+    """
     from ..bench.store.equal_failures import equal_failures
     from ..bench.store.run_folder import State
 
@@ -72,6 +80,34 @@ def conclude(console: Console, conduct: Conduct, stopped: bool) -> None:
         )
     if any(not state.has_result and state is not State.RUNNING for state in count):
         raise typer.Exit(1)
+    if set(count) == {State.DIVERGED} and not may_diverge:
+        _explain_divergence(console, [conduct.store.folder(key).result() for key in states])
+        raise typer.Exit(1)
+
+
+_REMEDIES = {
+    "input": "Check the data for NaN and infinity.",
+    "parameter": "Its gradient was not finite, or the step was too large: try a smaller lr, or "
+    "clip gradients with train.clip_norm.",
+    "loss": "Try a smaller lr, and check the loss for logarithms of 0 and divisions by 0.",
+    "": "Try a smaller lr; train.diverges_at says how far a loss may grow.",
+}
+"""What to try, by what was the first number that is not finite; empty if that is not known."""
+
+
+def _explain_divergence(console: Console, results: Iterable[Result | None]) -> None:
+    """Say that every run diverged, why, and what to try."""
+    from ..bench.store.records import divergence_in_words
+
+    say(console, "Every run diverged.")
+    by_cause: dict[str, list[Result]] = {}
+    for result in filter(None, results):
+        first = result.get("first_nonfinite")
+        by_cause.setdefault(first["what"] if first else "", []).append(result)
+    for cause, group in by_cause.items():
+        earliest = min(group, key=lambda result: result["diverged_at_step"] or 0)
+        where = f"{plural(len(group), 'run')}, the first {divergence_in_words(earliest)}"
+        say(console, f"{where}. {_REMEDIES[cause]}")
 
 
 def _alike(runs: Sequence[object]) -> str:

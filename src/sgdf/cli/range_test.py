@@ -53,4 +53,4 @@ def do_range_tests(experiment: str, search: Search, crew: Crew, retry: bool, dry
     console.print(range_table(tests))
     for path in write_range_tests(tests, search.store):
         say(console, f"wrote {path}")
-    conclude(console, conduct, stop.is_set())
+    conclude(console, conduct, stop.is_set(), may_diverge=True)  # the rate rises until it does

@@ -83,6 +83,16 @@ class Row(EpochFigures):
     seconds: Seconds
 
 
+class FirstNonfinite(TypedDict):
+    """The first number of a diverged run that was not finite."""
+
+    what: Literal["input", "parameter", "loss"]
+    name: str
+    """Which of them: a part of the batch, the parameter's name, or the name in the log."""
+    step: Count
+    """The step whose batch or loss it is, or after which the parameter was not finite."""
+
+
 class Result(TypedDict):
     """The result of a run that is finished or diverged: ``result.json`` of its folder."""
 
@@ -99,6 +109,8 @@ class Result(TypedDict):
     step: Count
     epoch: Count
     diverged_at_step: Count | None
+    first_nonfinite: NotRequired[FirstNonfinite]
+    """Only if the run diverged with a loss that is not finite."""
     seconds: Seconds
     parameters: Count
     examples: NotRequired[dict[str, Count]]
@@ -131,6 +143,20 @@ Environments = list[dict[str, Any]]
 
 FURTHER_TABLES: dict[Any, Any] = {EpochFigures: Figures, Row: Figures}
 """Records with tables under further keys, and their type: a task may have splits of its own."""
+
+
+def divergence_in_words(result: Result) -> str:
+    """Return at which step a run diverged, and what was not finite first if that is recorded."""
+    step = result["diverged_at_step"] or 0
+    first = result.get("first_nonfinite")
+    if first is None:
+        return f"at step {step:,}"
+    reasons = {
+        "input": f"its input, {first['name']}, is not finite",
+        "parameter": f"the parameter {first['name']} was not finite after step {first['step']:,}",
+        "loss": f"the {first['name']} was the first number that was not finite",
+    }
+    return f"at step {step:,}: {reasons[first['what']]}"
 
 
 def figures_on(record: EpochFigures, split: str) -> Figures:

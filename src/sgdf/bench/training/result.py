@@ -14,9 +14,11 @@ from torch.optim import Optimizer
 from ..spec.protocol import Protocol
 from ..store.records import (
     EpochFigures,
+    FirstNonfinite,
     Result,
     Row,
     chosen_epoch,
+    divergence_in_words,
     figures_on,
     is_chosen_on_test,
     splits_in,
@@ -68,6 +70,7 @@ def result_of(trainer: Trainer) -> Result:
         "step": trainer.step,
         "epoch": trainer.epoch,
         "diverged_at_step": trainer.diverged,
+        **_first_nonfinite(trainer),
         "seconds": trainer.seconds,
         "parameters": sum(p.numel() for p in trainer.model.parameters()),
         **_examples(trainer.task),
@@ -75,6 +78,13 @@ def result_of(trainer: Trainer) -> Result:
         "weights": digest_of_weights(trainer.model.state_dict().items()),
     }
     return cast("Result", result)
+
+
+def _first_nonfinite(trainer: Trainer) -> dict[str, FirstNonfinite]:
+    """Return the entry about the first number that was not finite; none if all were."""
+    if trainer.diverged is None or trainer.nonfinite is None:
+        return {}
+    return {"first_nonfinite": trainer.nonfinite}
 
 
 def _examples(task: Task) -> dict[str, dict[str, int]]:
@@ -89,7 +99,7 @@ def _examples(task: Task) -> dict[str, dict[str, int]]:
 def line_of(result: Result) -> str:
     """Return a result in one line."""
     if result["diverged_at_step"] is not None:
-        return f"diverged at step {result['diverged_at_step']:,}"
+        return f"diverged {divergence_in_words(result)}"
     metric = result["metric"]
     chosen = chosen_epoch(result)
     if chosen is None:

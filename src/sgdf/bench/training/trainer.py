@@ -21,10 +21,11 @@ from ..catalog.optimizers import optimizer_maker
 from ..catalog.schedules import advance, make_scheduler
 from ..spec.protocol import PROTOCOLS
 from ..spec.run import ProbeSpec, Run
-from ..store.records import Figures, Row, Seconds
+from ..store.records import Figures, FirstNonfinite, Row, Seconds
 from ..tasks import Task, find_task
 from ..tasks.base import metric_of, splits_of
 from .meter import Meter, as_numbers
+from .nonfinite import first_nonfinite
 from .probe import Moment, Probes
 from .randomness import capture, derived_seed, restore, seed_all, seeded
 from .ranks import Ranks
@@ -82,6 +83,8 @@ class Trainer:
         }
         self.epoch = self.epoch_step = self.step = 0
         self.diverged: int | None = None
+        self.nonfinite: FirstNonfinite | None = None
+        self.update.at_bad_loss = self._find_nonfinite
         self.meter = Meter(self.settings.diverges_at, ranks)
         self.seconds: Seconds = {"step": 0.0, "data": 0.0, "evaluation": 0.0}
         self.rows: list[Row] = []
@@ -90,6 +93,7 @@ class Trainer:
             self.update.before_step = self._probe
         self._resumed: dict[str, Any] | None = None
         self._epoch_start: dict[str, Any] = {}
+        self._batch: Any = None
 
     def _divide(self) -> None:
         """Compute the size of a micro-batch and the number of steps in an epoch."""
@@ -151,6 +155,7 @@ class Trainer:
             "scaler": self.update.scaler.state_dict(),
             "processes": self.ranks.gather(own),
             "position": self.position,
+            "nonfinite": self.nonfinite,
             "seconds": dict(self.seconds),
             "rows": list(self.rows),
         }
@@ -166,6 +171,7 @@ class Trainer:
             scheduler.load_state_dict(state["schedulers"][name])
         self.update.scaler.load_state_dict(state["scaler"])
         self.epoch, self.epoch_step, self.step, self.diverged = state["position"]
+        self.nonfinite = state.get("nonfinite")  # which earlier versions did not save
         self.seconds, self.rows = copy.copy(state["seconds"]), list(state["rows"])
         self._resumed = state["processes"][self.ranks.rank]
         self.meter.load(self._resumed["meter"])
@@ -220,6 +226,7 @@ class Trainer:
             loaded = time.perf_counter()
             seconds["data"] += loaded - now
             update.complete = micro % settings.accumulate == 0
+            self._batch = batch
             self.meter.add(make_step(batch, update))
             if update.complete:
                 if update.stepped:
@@ -262,8 +269,16 @@ class Trainer:
         means, batches_ago = self.meter.read()
         if batches_ago is not None:
             self.diverged = self.step - batches_ago // self.settings.accumulate
+            bad = [name for name, mean in means.items() if not math.isfinite(mean)]
+            if bad and self.nonfinite is None:  # on another device, or a number of the log alone
+                self.nonfinite = first_nonfinite(self._batch, None, self.diverged, bad[0])
         if self.step % self.settings.log_every == 0 or self.diverged is not None:
             self._log("train", {"train": means})
+
+    def _find_nonfinite(self) -> None:
+        """Find what is not finite where a loss is not; called before the step on that loss."""
+        if self.nonfinite is None:
+            self.nonfinite = first_nonfinite(self._batch, self.model, self.step + 1)
 
     def _end_epoch(self) -> None:
         """Log the epoch's mean training figures, evaluate, and advance the schedule."""

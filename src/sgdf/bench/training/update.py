@@ -70,6 +70,7 @@ class LossUpdate:
             name: one for name, one in optimizers.items() if isinstance(one, MeasuresLoss)
         }
         self.before_step: Callable[[str], None] | None = None  # for probes
+        self.at_bad_loss: Callable[[], None] | None = None  # before the step on such a loss
         # The accumulated parts of the current step, for optimizers that measure the loss.
         self.losses: dict[str, float] = {}
         self.settings, self.device, self.ranks = settings, device, ranks
@@ -88,6 +89,9 @@ class LossUpdate:
 
     def _make(self, loss: Tensor, optimizer: str) -> None:
         self.used = True
+        # On the CPU alone: elsewhere this would wait for the device.
+        if self.at_bad_loss and loss.is_cpu and not loss.dim() and not math.isfinite(loss.item()):
+            self.at_bad_loss()
         if self.accumulate > 1:
             loss = loss / self.accumulate
         if optimizer not in self.params:

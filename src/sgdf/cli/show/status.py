@@ -13,7 +13,14 @@ from rich.table import Table
 from ...bench.errors import DamagedError, StoreError
 from ...bench.spec.labels import Labels, labels, order
 from ...bench.store.equal_failures import equal_failures
-from ...bench.store.records import Result, RunTable, chosen_epoch, figures_on, is_chosen_on_test
+from ...bench.store.records import (
+    Result,
+    RunTable,
+    chosen_epoch,
+    divergence_in_words,
+    figures_on,
+    is_chosen_on_test,
+)
 from ...bench.store.run_folder import RunFolder, State
 from ...bench.tasks.metric import direction_in_words
 from ...present.words import duration, plural
@@ -158,7 +165,7 @@ def _where(folder: RunFolder) -> str:
 
 def _divergence(folder: RunFolder) -> str:
     result = folder.result()
-    return f"at step {result['diverged_at_step'] if result else None}"
+    return divergence_in_words(result) if result else "at an unknown step"
 
 
 _REMARKS: dict[State, Callable[[RunFolder], str]] = {
