@@ -48,15 +48,14 @@ def _rank(file: str) -> int:
     """Return how remote a file is from the user's own code, which has rank 0."""
     if file.startswith("<") and not file.startswith("<ipython"):
         return 3
-    folders = sysconfig.get_paths()
-    installed = folders["purelib"], folders["platlib"]
-    ranks = [
-        (Path(__file__).parents[1], 2),
-        *((Path(folder) / "torch", 3) for folder in installed),
-        *((Path(folder), 1) for folder in installed),  # which may lie in the standard library's
-        (Path(folders["stdlib"]), 3),
-    ]
-    return next((rank for folder, rank in ranks if Path(file).is_relative_to(folder)), 0)
+    path = Path(file)
+    if path.is_relative_to(Path(__file__).parents[1]):
+        return 2
+    for folder in ("site-packages", "dist-packages"):  # which may lie in the standard library's
+        if folder in path.parts:
+            package = path.parts[path.parts.index(folder) + 1]
+            return 3 if package == "torch" else 1
+    return 3 if path.is_relative_to(sysconfig.get_path("stdlib")) else 0
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 from collections.abc import Callable, Iterator
 
@@ -13,13 +14,17 @@ from ..store.tensorboard import TensorBoard
 from ..training import checkpoint
 from ..training.trainer import Position, Stopped, Trainer
 from .events import Event
-from .signals import Stop
+from .signals import Stop, StopRequest
 
 Tell = Callable[[Event], None]
 Watch = Callable[[list[Row]], bool]
 """Looks at a run's metrics at the end of each epoch, and returns whether to stop the run."""
 PUBLISH_SECONDS = 1.0
 """Metrics are written and reported at most this often: a tiny task has 100 rows by then."""
+
+
+LONG_EVALUATION = 1.0
+"""Seconds of an evaluation that nobody should wait for who has asked for a stop."""
 
 
 def never_stop(rows: list[Row]) -> bool:
@@ -51,6 +56,8 @@ class Recorder:
         self.publish_at = time.monotonic()
         self.save_at = self.publish_at + every
         self.saved: Position | None = None
+        self.saved_at = self.publish_at
+        self.evaluation_seconds: dict[bool, float] = {}
         self.tensorboard: TensorBoard | None = None
         self.published = self.in_tensorboard = 0
 
@@ -120,7 +127,33 @@ class Recorder:
                 checkpoint.save(self.folder, state, trainer.step)
                 self.tell({"event": "saved", "step": trainer.step})
             self.saved = trainer.position
-        self.save_at = time.monotonic() + self.every
+        self.saved_at = time.monotonic()
+        self.save_at = self.saved_at + self.every
+
+    @contextlib.contextmanager
+    def evaluation(self, trainer: Trainer, costly: bool) -> Iterator[None]:
+        """Be the context of an evaluation, which a stop interrupts if it is long.
+
+        A checkpoint is saved first if there is something to lose, so the evaluation is all that
+        the run has to do again. Of several processes only the first evaluates; the others wait
+        for it, so it is not interrupted.
+        """
+        alone, begun = trainer.ranks.count == 1, time.monotonic()
+        if alone and self.stop.is_set():
+            self.save(trainer)
+            raise Stopped
+        is_long = alone and self.evaluation_seconds.get(costly, math.inf) >= LONG_EVALUATION
+        if is_long and begun - self.saved_at >= LONG_EVALUATION:
+            self.save(trainer)
+            begun = time.monotonic()
+        stop = self.stop
+        with (
+            stop.during_evaluation(interrupt=is_long)
+            if isinstance(stop, StopRequest)
+            else contextlib.nullcontext()
+        ):
+            yield
+        self.evaluation_seconds[costly] = time.monotonic() - begun
 
     def end(self, trainer: Trainer) -> None:
         """Publish the remaining rows; if that fails, the checkpoint has them."""

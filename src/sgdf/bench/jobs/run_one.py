@@ -166,7 +166,7 @@ def _train(
         folder.add_environment(here)
     recorder.begin(trainer)
     try:
-        trainer.fit(recorder)
+        trainer.fit(recorder, recorder.evaluation)
         recorder.save(trainer)
     finally:
         recorder.end(trainer)

@@ -10,6 +10,15 @@ from collections.abc import Iterator
 from types import FrameType
 from typing import Protocol
 
+from ..training.trainer import Stopped
+
+AFTER_STEP = "Saving after this step; press again to end at once."
+AFTER_EVALUATION = (
+    "Saving after this evaluation; press again to end at once, and the run resumes from its last "
+    "checkpoint."
+)
+AT_ONCE = "Stopping; the evaluation is done again when the run resumes."
+
 
 class Stop(Protocol):
     """Whether a stop was asked for; a ``threading.Event`` is one."""
@@ -18,21 +27,52 @@ class Stop(Protocol):
         """Return whether it was."""
 
 
-@contextlib.contextmanager
-def stop_on_signals() -> Iterator[threading.Event]:
-    """Turn Ctrl-C and SIGTERM into a request to save and stop; a second one ends the process."""
-    stop = threading.Event()
-    before = {}
+class StopRequest(threading.Event):
+    """A stop that signals ask for; it can interrupt an evaluation."""
 
-    def ask(number: int, frame: FrameType | None) -> None:
-        if stop.is_set():
+    def __init__(self) -> None:
+        super().__init__()
+        self.answer = AFTER_STEP
+        self.interrupted = False
+
+    def ask(self, number: int, frame: FrameType | None) -> None:
+        """Handle a signal: ask to stop, or end the process if that was asked for before."""
+        if self.is_set():
             raise KeyboardInterrupt
-        stop.set()
-        os.write(2, b"\nSaving after this step; press again to end at once.\n")
+        self.set()
+        os.write(2, f"\n{self.answer}\n".encode())
+        if self.answer == AT_ONCE:
+            self.interrupted = True
+            raise Stopped
 
+    @contextlib.contextmanager
+    def during_evaluation(self, interrupt: bool) -> Iterator[None]:
+        """Answer a signal within the block as fits an evaluation.
+
+        Args:
+            interrupt: raise ``Stopped`` at once. The block may catch that, or turn it into an
+                error of its own: it is raised again at the end.
+        """
+        self.answer = AT_ONCE if interrupt else AFTER_EVALUATION
+        try:
+            yield
+        except Exception:
+            if not self.interrupted:
+                raise
+        finally:
+            self.answer = AFTER_STEP
+        if self.interrupted:
+            raise Stopped
+
+
+@contextlib.contextmanager
+def stop_on_signals() -> Iterator[StopRequest]:
+    """Turn Ctrl-C and SIGTERM into a request to save and stop; a second one ends the process."""
+    stop = StopRequest()
+    before = {}
     if threading.current_thread() is threading.main_thread():
         for number in (signal.SIGINT, signal.SIGTERM):
-            before[number] = signal.signal(number, ask)
+            before[number] = signal.signal(number, stop.ask)
     try:
         yield stop
     finally:

@@ -227,9 +227,12 @@ class RunFolder:
             files.write(self.path / PROBE_ROWS, kept)
 
     def save(self, content: bytes, step: int) -> None:
-        """Write a checkpoint, and keep the one before it."""
+        """Write a checkpoint, and keep the one of an earlier step."""
         name = f"{step:012}-{digest(content)}.pt"
         files.write(self.path / name, content)
+        for other in self.path.glob(f"{step:012}-*.pt"):  # as of before an evaluation
+            if other.name != name:
+                files.remove(other)
         for old in self._checkpoints()[:-KEPT_CHECKPOINTS]:
             if old.name != name:
                 files.remove(old)

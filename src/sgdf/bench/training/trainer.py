@@ -10,7 +10,7 @@ import itertools
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Literal, cast
 
 import torch
@@ -38,6 +38,14 @@ ORDER, NOISE, EVALUATION = 1, 2, 3  # purposes that a seed is derived for
 
 class Stopped(Exception):  # noqa: N818  # no error
     """The run was asked to stop; its checkpoint is saved."""
+
+
+AroundEvaluation = Callable[["Trainer", bool], AbstractContextManager[None]]
+"""Returns a context for an evaluation of a trainer, which is costly or not."""
+
+
+def _nothing(trainer: Trainer, costly: bool) -> AbstractContextManager[None]:
+    return nullcontext()
 
 
 class Trainer:
@@ -124,18 +132,23 @@ class Trainer:
         """Whether the run needs no more steps."""
         return self.epoch == self.epochs or self.diverged is not None
 
-    def fit(self, pause: Callable[[Trainer], None]) -> None:
+    def fit(
+        self, pause: Callable[[Trainer], None], around_evaluation: AroundEvaluation = _nothing
+    ) -> None:
         """Train to the end.
 
         Args:
             pause: called after each step (after the evaluation, for the last step of an epoch).
                 It may look at ``rows``, save a checkpoint, or raise ``Stopped``.
+            around_evaluation: a context for each evaluation. It may save a checkpoint first: a
+                run that resumes from that begins with the evaluation.
         """
         while not self.finished:
             self._train_epoch(pause)
             if self.diverged is None:
+                figures = self._evaluate_if_due(around_evaluation)
                 self.epoch, self.epoch_step = self.epoch + 1, 0
-                self._end_epoch()
+                self._end_epoch(figures)
                 pause(self)
 
     def state(self) -> dict[str, Any]:
@@ -167,6 +180,8 @@ class Trainer:
             self.averaged.load_state_dict(state["averaged"])
         for name, optimizer in self.optimizers.items():
             optimizer.load_state_dict(state["optimizers"][name])
+            # Torch's schedulers warn if no step came before theirs, but it did in another process.
+            optimizer._opt_called = True  # type: ignore[attr-defined]
         for name, scheduler in self.schedulers.items():
             scheduler.load_state_dict(state["schedulers"][name])
         self.update.scaler.load_state_dict(state["scaler"])
@@ -215,6 +230,7 @@ class Trainer:
     def _train_epoch(self, pause: Callable[[Trainer], None]) -> None:
         settings, seconds, task, update = self.settings, self.seconds, self.task, self.update
         by_step, wanted = self.run.schedule.every == "step", self._steps_of_this_epoch()
+        begun_at = self.epoch_step
         plain = settings.precision == "float32" and settings.accumulate == 1
         make_step = task.step if plain and not update.observers else self._step_in_context
         task.model = self.parallel
@@ -254,7 +270,7 @@ class Trainer:
                 f"an epoch gave {self.epoch_step} steps, but by the length of its batches it "
                 f"has {wanted}"
             )
-        if not update.used:
+        if not update.used and begun_at < wanted:
             raise ValueError("the task's step() did not once call update(loss) in a whole epoch")
 
     def _step_in_context(self, batch: Any, update: LossUpdate) -> Mapping[str, Tensor | float]:
@@ -280,13 +296,20 @@ class Trainer:
         if self.nonfinite is None:
             self.nonfinite = first_nonfinite(self._batch, self.model, self.step + 1)
 
-    def _end_epoch(self) -> None:
-        """Log the epoch's mean training figures, evaluate, and advance the schedule."""
-        figures: dict[str, Figures] = {"train": self.meter.epoch()}
-        last, settings = self.epoch == self.epochs, self.settings
-        costly = last or (settings.costly_every and self.epoch % settings.costly_every == 0)
-        if costly or self.epoch % settings.evaluate_every == 0:
-            figures |= self.evaluate(costly=bool(costly))
+    def _evaluate_if_due(self, around_evaluation: AroundEvaluation) -> dict[str, Figures]:
+        """Return the metrics at the end of this epoch; none if no evaluation is due."""
+        epoch, settings = self.epoch + 1, self.settings
+        costly = epoch == self.epochs or bool(
+            settings.costly_every and epoch % settings.costly_every == 0
+        )
+        if not costly and epoch % settings.evaluate_every:
+            return {}
+        with around_evaluation(self, costly):
+            return self.evaluate(costly)
+
+    def _end_epoch(self, evaluated: dict[str, Figures]) -> None:
+        """Log the epoch's mean training figures and its metrics, and advance the schedule."""
+        figures: dict[str, Figures] = {"train": self.meter.epoch(), **evaluated}
         self._log("epoch", figures)
         if self.run.schedule.every == "epoch":
             for scheduler in self.schedulers.values():
