@@ -120,7 +120,7 @@ def test_validation_data_that_are_trained_on_are_not_evaluated():
 
 
 def test_a_task_with_test_data_alone_has_the_papers_protocol():
-    with pytest.raises(SpecError, match='protocol = "paper" chooses on test data'):
+    with pytest.raises(SpecError, match='protocol = "last" chooses nothing'):
         run_of("declaring_tasks:OnTestAlone")
     trainer = trained(run_of("declaring_tasks:OnTestAlone", protocol="paper"))
     assert set(trainer.rows[-1]) >= {"test"}
