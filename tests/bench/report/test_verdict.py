@@ -211,17 +211,27 @@ def test_a_rate_that_diverged_is_beyond_the_edge_and_one_that_waits_is_not(tmp_p
     assert verdict_on(tmp_path).edges == []
 
 
+def test_a_value_as_good_as_one_within_the_grid_is_no_edge(tmp_path):
+    for lr, value in ((0.01, 0.5), (0.1, 0.9), (1.0, 0.9)):
+        make_run(tmp_path, [value], lr=lr)
+    assert verdict_on(tmp_path).edges == []
+
+
 def test_zero_is_no_edge(tmp_path):
     make_grid(tmp_path, 0.0, rates=(0.0, 0.1))
     assert verdict_on(tmp_path).edges == []
 
 
-def test_nothing_is_chosen_under_the_papers_protocol(tmp_path):
+@pytest.mark.parametrize(
+    ("protocol", "end"), [("paper", "at epochs chosen on the same data."), ("last", "2 settings.")]
+)
+def test_protocols_that_choose_no_setting(tmp_path, protocol, end):
     for lr, seed in itertools.product((0.1, 1.0), (0, 1, 2)):
-        make_run(tmp_path, [0.5 + 0.1 * lr + NOISE[seed]], lr=lr, seed=seed, protocol="paper")
+        make_run(tmp_path, [0.5 + 0.1 * lr + NOISE[seed]], lr=lr, seed=seed, protocol=protocol)
     verdict = verdict_on(tmp_path)
-    assert verdict.edges == []
-    assert verdict.lines[0].endswith("at epochs chosen on the same data.")
+    assert verdict.lines[0].startswith("sgd lr=1.0 leads")
+    assert verdict.lines[0].endswith(end)
+    assert [(edge.value, edge.is_largest) for edge in verdict.edges] == [(1.0, True)]
 
 
 # Where it is shown

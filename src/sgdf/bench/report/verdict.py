@@ -113,22 +113,30 @@ class Edge:
 
 
 def find_edges(problem: Problem) -> list[Edge]:
-    """Return where the best setting of an optimizer is at the edge of its grid."""
-    if not problem.protocol.is_fair:  # then no setting is chosen
-        return []
+    """Return where the best setting of an optimizer is at the edge of its grid.
+
+    It is the best on validation data or, where the protocol has none, on test data.
+    """
+    best_first: dict[str, Setting] = {}
+    for setting in problem.headline:
+        best_first.setdefault(setting.optimizer, setting)
     edges = []
-    for best in problem.headline:
+    for best in best_first.values():
         # A run that diverged was tried too: beyond it there is nothing to look for.
         tried = [
-            _numbers(setting)
+            setting
             for setting in problem.settings
             if setting.optimizer == best.optimizer
             and any(run.lost or run.chosen for run in setting.runs)
         ]
-        for option, value in _numbers(best).items() if best.finished else ():
-            values = {numbers[option] for numbers in tried if option in numbers}
-            # Nothing is tried below zero, the end of most ranges.
-            if len(values) > 1 and (value == max(values) or (value == min(values) and value)):
+        level = best.sample(problem.judged_on, problem.metric).mean
+        as_good = [s for s in tried if s.sample(problem.judged_on, problem.metric).mean == level]
+        for option, value in _numbers(best).items():
+            values, as_good_values = _values(tried, option), _values(as_good, option)
+            if len(values) < 2 or as_good_values != {value}:
+                continue
+            # Zero is the end of most ranges: nothing is below it.
+            if value == max(values) or value == min(values) != 0.0:
                 edges.append(Edge(best, option, value, value == max(values)))
     return edges
 
@@ -270,7 +278,7 @@ class Verdict:
         mean = " ".join(filter(None, [mean.removesuffix(" (one seed)"), unit]))
         so_far = "" if all(run.chosen or run.lost for run in problem.runs) else " so far"
         how = ""
-        if not problem.protocol.is_fair:
+        if problem.protocol.chosen == "best_on_test":
             how = ", at epochs chosen on the same data"
         elif len(problem.settings) > len(problem.headline):
             how = ", each chosen on validation data for its optimizer"
@@ -345,6 +353,11 @@ class Verdict:
                 f"The best {option} is the {which} that was tried for "
                 f"{listed(names, MOST_NAMED)}: try {try_} ones."
             )
+
+
+def _values(settings: list[Setting], option: str) -> set[float]:
+    """Return the numbers that settings have for an option."""
+    return {numbers[option] for numbers in map(_numbers, settings) if option in numbers}
 
 
 def _numbers(setting: Setting) -> dict[str, float]:
