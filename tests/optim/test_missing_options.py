@@ -58,6 +58,8 @@ def test_a_group_is_refused_with_the_same_words(optimizer, options, message):
 def test_the_default_rate_is_no_rate_of_sgd():
     with pytest.raises(TypeError, match=r"write lr = sgd_lr / \(1 - momentum\), 10 times SGD's"):
         sgdf.SGDF(weights(), momentum=0.9)
+    with pytest.raises(TypeError, match="10 times SGD's"):
+        sgdf.SGDF([{"params": weights(), "momentum": 0.9}])
 
 
 def test_a_tensor_rate_is_converted_too():

@@ -22,16 +22,21 @@ def advice(optimizer_class: Any, options: Mapping[str, Any]) -> str:
     Args:
         optimizer_class: the class that the options are given to; if it is not one of this
             package, there is no advice.
-        options: all options that are given, so that the advice can compute with them.
+        options: all options, so that the advice can compute with those that are given.
     """
-    given = [name for name in MISSING if name in options]
-    if not given or not hasattr(optimizer_class, "_instead_of"):
+    if options.keys().isdisjoint(MISSING) or not hasattr(optimizer_class, "_instead_of"):
         return ""
     known = inspect.signature(optimizer_class).parameters  # a subclass may have options of its own
-    names = [name for name in given if name not in known]
+    names = [name for name in MISSING if name in options and name not in known]
     if not names:
         return ""
-    instead = optimizer_class._instead_of(options)
+    # A default is not SGD's, so nothing is computed from it.
+    given = {
+        name: value
+        for name, value in options.items()
+        if name not in known or value is not known[name].default
+    }
+    instead = optimizer_class._instead_of(given)
     return f"{optimizer_class.__name__} has no {' and no '.join(names)}: {instead}"
 
 
