@@ -60,9 +60,44 @@ def test_a_search_without_its_data_does_not_begin(place, data):
     assert not (place / "results").exists()
 
 
+@pytest.mark.parametrize("levels", ["too high", "too deep", "beside", "two too high"])
+def test_a_folder_near_the_data_is_not_downloaded_to(levels, place, data, capfd):
+    (place / "far").mkdir()
+    data.rename(place / "far/data")
+    (place / "far/data/empty").mkdir()
+    given = {
+        "too high": "far",
+        "too deep": "far/data/cifar-10-batches-bin",
+        "beside": "far/data/empty",
+        "two too high": ".",
+    }[levels]
+    before = sorted(place.rglob("*"))
+    output = sgdf("run", spec(place), "--data", given, code=2)
+    found = f"did you mean --data {place / 'far/data'}?" in output
+    assert found is (levels != "two too high")
+    if found:
+        assert "Downloading" not in output
+        assert "Get " not in output
+        assert [path for path in sorted(place.rglob("*")) if path != place / "mine.toml"] == before
+
+
+def test_files_in_a_folder_of_another_name_are_found(place, data):
+    (data / "cifar-10-batches-bin").rename(place / "images")
+    output = sgdf("run", spec(place), "--data", "images", code=2)
+    assert f"rename it to cifar-10-batches-bin, and say --data {place}" in output
+
+
+def test_a_folder_that_does_not_exist_is_not_made(place, data):
+    output = sgdf("run", spec(place), "--data", "typo", code=2)
+    assert f"there is no folder {place / 'typo'}; make it first" in output
+    assert "Downloading" not in output
+    assert not (place / "typo").exists()
+
+
 @pytest.mark.parametrize("command", [("run", "cifar"), ("tune", "cifar-search")])
 def test_a_dry_run_without_data_says_so_once(command, place, data):
     shutil.rmtree(data)
+    data.mkdir()
     output = sgdf(*command, "--dry-run", code=2)
     assert output.count("Downloading") == output.count("Get ") == 1
     assert all(sha256 in output for sha256 in Cifar10.data_set.archive.files.values())
@@ -122,7 +157,7 @@ def test_a_run_whose_data_vanish_waits_for_them(steps, left, place, data):
     assert folder.failure() is None
     with pytest.raises(DataError):
         plan.prepare()
-    shutil.rmtree(data)  # without files
+    assert not data.exists()
     (place / "away").rename(data)
     plan.prepare()
     plan.work(lambda key, event: None, threading.Event())

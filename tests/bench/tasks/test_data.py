@@ -34,6 +34,7 @@ def folder(tmp_path, monkeypatch):
     """Let data be looked for in a folder that is not there yet."""
     monkeypatch.setenv("no_proxy", "*")
     monkeypatch.setenv("SGDF_DATA", str(tmp_path / "data"))
+    (tmp_path / "data").mkdir()
     return tmp_path / "data"
 
 
@@ -263,6 +264,7 @@ def test_the_files_that_are_missing_are_named(folder):
 
 
 def test_a_folder_that_cannot_be_made_is_told_of(archive, server, folder):
+    folder.rmdir()
     folder.write_text("a file is in the way")
     with pytest.raises(DataError) as error:
         archive.provide()

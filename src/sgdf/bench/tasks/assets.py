@@ -65,10 +65,11 @@ class Archive:
         """Download the missing files.
 
         Raises:
-            DataError: if the download fails.
+            DataError: if the download fails, or another folder was probably meant.
         """
         missing = ", ".join(self.missing)
         if missing:
+            self._refuse_wrong_folder(missing)
             what = f"{self.title}, {self.size / 1e6:.0f} MB, from {self.url} to {data_folder()}"
             print(f"Downloading {what}", file=sys.stderr, flush=True)
             try:
@@ -113,6 +114,29 @@ class Archive:
             f"with these files and SHA-256 checksums:\n{wanted}"
         )
 
+    def _refuse_wrong_folder(self, missing: str) -> None:
+        """Raise if the data lie near by, or in a folder that does not exist."""
+        folder = data_folder()
+        for near in (folder.parent, *sorted(_subfolders(folder))):
+            if self._has_all_files(near / self.folder):
+                raise DataError(
+                    f"{self.title}: {self.place} lacks {missing}, but {near / self.folder} has "
+                    f"all files; did you mean --data {near}?"
+                )
+        if self._has_all_files(folder):
+            raise DataError(
+                f"{self.title}: the files are in {folder} itself; rename it to {self.folder}, and "
+                f"say --data {folder.parent}"
+            )
+        if os.environ.get(DATA_VARIABLE) and not folder.exists():  # ours is made when it is needed
+            raise self.refused(
+                f"{self.place} lacks {missing}: there is no folder {folder}; make it first if they "
+                "are to be downloaded to it"
+            )
+
+    def _has_all_files(self, folder: Path) -> bool:
+        return all((folder / name).is_file() for name in self.files)
+
     def _fetch(self) -> None:
         with store_errors(self.place):
             self.place.mkdir(parents=True, exist_ok=True)
@@ -138,3 +162,11 @@ class Archive:
                 file.write(chunk)
         if digest.hexdigest() != self.sha256:
             raise OSError(f"its SHA-256 is {digest.hexdigest()}, not {self.sha256}")
+
+
+def _subfolders(folder: Path) -> list[Path]:
+    """Return the folders in a folder; none if it cannot be read."""
+    try:
+        return [path for path in folder.iterdir() if path.is_dir()]
+    except OSError:
+        return []
