@@ -7,9 +7,11 @@ import shutil
 import pytest
 
 from made_runs import HOSTILE, begin, make_run, result_of, rows_of, table_of
+from made_states import STATES, finish, make_grid
 from sgdf.bench.report.write import Report
-from sgdf.bench.store.run_folder import State
+from sgdf.bench.store.run_folder import State, Store
 from sgdf.present.formats import one_line
+from sgdf.present.page import page as page_of
 
 CHROMIUM = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
@@ -97,7 +99,9 @@ def test_the_page_shows_the_comparison(show, page_path):
     assert "36 of 39 runs finished" in page.inner_text("header")
     assert page.locator("figure svg").count() == 9
     assert page.locator("table[id]").count() == 10
-    assert column(page, "results-0", 1) == ["sgdf lr=0.1", "sgd lr=0.1", "mine:Own lr=0.1"]
+    assert column(page, "results-0", 1) == [
+        "sgdf lr=0.1 leader", "sgd lr=0.1", "mine:Own lr=0.1",
+    ]  # fmt: skip
     assert page.locator("nav a").all_inner_texts()[:2] == ["lines", "points"]
 
 
@@ -165,11 +169,139 @@ def test_a_setting_leads_to_its_details(show, page_path):
     assert "a CPU" in page.locator("#environments ~ details").first.inner_text()
 
 
-@pytest.mark.parametrize("width", [320, 390, 1200])
-def test_a_narrow_screen_does_not_scroll_sideways(show, page_path, hostile_path, width):
-    for path in (page_path, hostile_path):
-        page = show(path, viewport={"width": width, "height": 700})
+WIDTHS = (320, 390, 1400)
+
+
+def check_widths(page):
+    """See that at any width the page itself does not scroll sideways, and that nothing is lost.
+
+    What is wider than the page scrolls within its own box, to its end, and says so.
+    """
+    for width in WIDTHS:
+        page.set_viewport_size({"width": width, "height": 700})
+        page.wait_for_function("new Promise(d => requestAnimationFrame(() => setTimeout(d, 0, 1)))")
         assert page.evaluate("document.documentElement.scrollWidth") <= width
+        boxes = page.eval_on_selector_all(
+            ".scroll",
+            """boxes => boxes.filter(box => box.checkVisibility()).map(box => {
+                const content = box.firstElementChild, hint = box.previousElementSibling;
+                const wide = box.scrollWidth > box.clientWidth + 1;
+                box.scrollLeft = 1e6;
+                const end = content.getBoundingClientRect().right;
+                const reached = end <= box.getBoundingClientRect().right + 1;
+                const first = box.querySelector("tbody td");
+                const stays = !first || Math.abs(
+                    first.getBoundingClientRect().left - box.getBoundingClientRect().left) < 1;
+                box.scrollLeft = 0;
+                return {wide, reached, stays, told: !hint.hidden, height: content.clientHeight};
+            })""",
+        )
+        for box in boxes:
+            assert box["reached"], "the right end cannot be scrolled to"
+            assert box["stays"], "the first column scrolls away"
+            assert box["told"] == box["wide"]
+            assert box["height"] > 20
+        figures = page.locator("figure svg")
+        assert all(figures.nth(i).is_visible() for i in range(figures.count()))
+
+
+def test_a_narrow_screen_does_not_scroll_sideways(show, page_path, hostile_path):
+    for path in (page_path, hostile_path):
+        check_widths(show(path))
+
+
+def test_a_wide_table_is_seen_to_scroll(show, page_path):
+    page = show(page_path, viewport={"width": 390, "height": 700})
+    box = page.locator(".scroll", has=page.locator("#results-0"))
+    hint = box.locator("xpath=preceding-sibling::p[1]")
+    assert "Scroll sideways" in hint.inner_text()
+    assert "more-right" in box.get_attribute("class")
+    assert box.evaluate("box => getComputedStyle(box).maskImage") != "none"
+    box.evaluate("box => { box.scrollLeft = 1e6; }")
+    page.wait_for_function("box => !box.classList.contains('more-right')", arg=box.element_handle())
+    assert "more-left" in box.get_attribute("class")
+    wide = show(page_path, viewport={"width": 1400, "height": 700})
+    assert not wide.locator(".hint").first.is_visible()
+
+
+@pytest.mark.parametrize(
+    "states",
+    [*((state,) for state in STATES), STATES],
+    ids=lambda s: "+".join(f.__name__ for f in s),
+)
+def test_a_grid_in_every_state(show, tmp_path, states):
+    make_grid(tmp_path / "store", states)
+    path = tmp_path / "index.html"
+    path.write_text(page_of(Report.of([tmp_path / "store"]).document))
+    page = show(path)
+    assert "of 12 runs finished" in page.inner_text("header")
+    check_widths(page)
+
+
+def test_one_seed(show, tmp_path):
+    for optimizer in ("sgd", "adam"):
+        finish(tmp_path / "store", optimizer=optimizer, lr=0.1, seed=0)
+    path = tmp_path / "index.html"
+    path.write_text(page_of(Report.of([tmp_path / "store"]).document))
+    page = show(path)
+    assert "(one seed)" in page.inner_text("#results-0")
+    check_widths(page)
+
+
+def test_it_says_what_was_compared_and_marks_the_leader(show, tmp_path):
+    make_grid(tmp_path / "store", [finish])
+    about = "Whether <i>sgd</i> forgives a wrong rate"
+    Store(tmp_path / "store").add_experiment("rates", about)
+    path = tmp_path / "index.html"
+    path.write_text(page_of(Report.of([tmp_path / "store"]).document))
+    page = show(path)
+    assert page.inner_text("h1") == "Report on rates"
+    assert page.inner_text(".lead") == about
+    assert "Trained on 2026-11-16" in page.inner_text("header")
+    assert page.locator("h2", has_text="Overall").count() == 0
+    assert page.locator("#results-0 tbody tr").first.locator(".mark").inner_text() == "leader"
+    assert page.locator(".mark").count() == 1
+    heads = page.locator("#results-0 th", has_text="larger is better")
+    assert heads.count() == 2
+
+
+def test_failures_have_their_traceback(show, tmp_path):
+    try:
+        raise ValueError("<img src=x onerror=alert(1)>")
+    except ValueError as error:
+        begin(tmp_path / "store", table_of()).fail(error)
+    path = tmp_path / "index.html"
+    path.write_text(page_of(Report.of([tmp_path / "store"]).document))
+    page = show(path)
+    details = page.locator("#failures ~ details").first
+    assert not details.locator("pre").is_visible()
+    details.locator("summary").click()
+    assert "ValueError: <img src=x onerror=alert(1)>" in details.locator("pre").inner_text()
+    assert "test_page.py" in details.locator("pre").inner_text()
+
+
+def test_values_are_shown_under_the_pointer(show, page_path):
+    page = show(page_path)
+    for name in ("Every seed", "Curves against steps", "The effect of the learning rate"):
+        figure = page.locator("figure", has=page.locator(f"[aria-label='{name}']")).first
+        figure.scroll_into_view_if_needed()
+        line = figure.locator(".of-73676466[data-points]").first
+        assert line.get_attribute("data-name").startswith("sgdf")
+        x, y, text = line.get_attribute("data-points").split("\n")[-1].split(" ", 2)
+        at = figure.locator("svg").evaluate(
+            """(svg, [x, y]) => {
+                const point = new DOMPoint(x, y).matrixTransform(svg.getScreenCTM());
+                return [point.x, point.y];
+            }""",
+            [float(x), float(y)],
+        )
+        page.mouse.move(*at)
+        assert text in page.inner_text(".tip")
+        assert "sgdf" in page.inner_text(".tip")
+        assert figure.locator(".ring").is_visible()
+    assert "lr 1: 85.3 %, 3 seeds" in page.inner_text(".tip")
+    page.mouse.move(0, 0)
+    assert not page.locator(".tip").is_visible()
 
 
 def luminance(page, selector, what):
@@ -186,6 +318,7 @@ def test_text_has_contrast_on_light_and_dark_pages(show, page_path, scheme):
     ground = luminance(page, "body", "backgroundColor")
     assert (ground > 0.5) is (scheme == "light")
     for selector, what in (("body", "color"), (".about", "color"), ("nav a", "color"),
+                           ("th small", "color"), (".mark", "color"),
                            ("figure svg text", "fill")):  # fmt: skip
         ink = luminance(page, selector, what)
         assert (max(ink, ground) + 0.05) / (min(ink, ground) + 0.05) >= 4.5, selector
@@ -210,11 +343,9 @@ def test_names_are_text(show, hostile_path):
 
 def test_nan_and_missing_numbers_are_shown(show, hostile_path):
     page = show(hostile_path)
-    text = page.evaluate("document.body.textContent")
-    assert "nan" in text
-    odd = page.locator("section", has=page.get_by_role("heading", name="odd", exact=True))
-    cells = odd.locator("table").first.locator("tbody td").all_inner_texts()
-    assert "nan" in cells
+    odd = page.locator("#trouble tbody tr", has_text="odd")
+    assert odd.count() == 3
+    assert "no finite accuracy" in odd.first.inner_text()
     empty = page.locator("tr", has_text="empty").first.locator("td").all_inner_texts()
     assert "–" in empty
 

@@ -76,6 +76,7 @@ def result_of(
         "diverged_at_step": diverged,
         "seconds": rows[-1]["seconds"] if rows else {"step": 0.0, "data": 0.0, "evaluation": 0.0},
         "parameters": 100,
+        "examples": {"train": 1200, "validation": 300, "test": 400},
         "state_bytes": 800,
         "weights": "",
     }

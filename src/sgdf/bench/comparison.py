@@ -129,7 +129,7 @@ class Comparison:
     def report(self) -> Report:
         """The report on these runs, with the findings that its tables are made of."""
         folders = [Store(self.store).folder(key) for key in self.keys]
-        return Report.on(folders, f"Report on {self.store}")
+        return Report.on(folders, [self.store])
 
     def write_report(self, folder: str | Path | None = None) -> Path:
         """Write the report in every format; return its page, ``index.html``.

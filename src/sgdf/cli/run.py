@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from .conclude import conclude, mention_changed_sources, mention_other_sources
-from .console import make_console, refusing, say, say_all
+from .console import make_console, refusing, say, say_all, show
 from .options import (
     Changes,
     CheckpointEvery,
@@ -138,11 +138,11 @@ def _show_plan(conduct: Conduct, crew: Crew, retry: bool) -> None:
     """Show the runs and an estimate of time; leave with exit code 1 if a run would fail."""
     from ..bench.jobs.estimate import estimate
     from ..bench.spec.labels import labels
-    from .show.status import outlook, setting_table, tables_of
+    from .show.status import outlook, setting_tables, tables_of
 
     console, plan = make_console(), conduct.plan
     tables = tables_of(plan.runs)
-    console.print(setting_table(conduct.states, tables))
+    show(console, setting_tables(conduct.states, tables))
     times = estimate(conduct.to_do(retry), conduct.store)
     done = f"{len(conduct.with_result)} of {len(plan.runs)} runs are done in {plan.store}"
     say_all(console, f"{done}; {outlook(times, labels(tables), crew.workers)}")

@@ -21,10 +21,23 @@ class Detail:
 
 
 @dataclass(frozen=True)
+class Failure:
+    """An error that runs failed with, its traceback, and the names of these runs."""
+
+    error: str
+    traceback: str
+    runs: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Document:
     """A report: sections with tables and plots, then the details behind them."""
 
     title: str
+    about: tuple[str, ...]
+    """What was compared, in the words of who compared it."""
+    origin: str
+    """When the runs were trained, with which version, and where they are kept."""
     version: str
     summary: tuple[str, ...]
     styles: Mapping[str, Style]
@@ -34,6 +47,7 @@ class Document:
     """By section: what was trained, and which differences are significant."""
     tables: tuple[Table, ...]
     plots: tuple[Plot, ...]
+    failures: tuple[Failure, ...]
     details: tuple[Detail, ...]
     where: str
     """The folder in which the commands of the details work."""

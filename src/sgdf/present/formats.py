@@ -58,7 +58,7 @@ def markdown(table: Table) -> str:
     head = ["### " + markdown_text(table.title), ""]
     if table.about:
         head += [markdown_text(table.about), ""]
-    lines = [table.columns, *([cell.text for cell in row] for row in table.rows)]
+    lines = [table.columns, *([cell.marked_text for cell in row] for row in table.rows)]
     rows = [f"| {' | '.join(map(markdown_text, line))} |" for line in lines]
     rows.insert(1, "|---" * len(table.columns) + "|")
     return "\n".join([*head, *rows, ""])
@@ -98,7 +98,7 @@ def latex(table: Table) -> str:
     caption = f"\\caption{{{latex_text(table.title)}{stop} {latex_text(table.about)}}}"
     label = f"\\label{{tab:{table.name}}}"
     head = [r"\toprule", _latex_row(table.columns), r"\midrule"]
-    rows = [*(_latex_row(cell.text for cell in row) for row in table.rows), r"\bottomrule"]
+    rows = [*(_latex_row(cell.marked_text for cell in row) for row in table.rows), r"\bottomrule"]
     if len(table.rows) > ROWS_OF_A_PAGE:
         begin, end = [rf"\begin{{longtable}}{{{columns}}}"], [r"\end{longtable}"]
         lines = [*begin, rf"{caption}{label} \\", *head, r"\endhead", *rows, *end]

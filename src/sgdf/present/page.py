@@ -9,13 +9,14 @@ from __future__ import annotations
 import base64
 import hashlib
 import html
+import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import resources
 
 from .document import Detail, Document
 from .formats import one_line
-from .plots import Plot, mark_of
+from .plots import READING, Plot, Reading, mark_of
 from .styles import DASHES, Style
 from .table import Cell, Table
 from .words import plural
@@ -24,7 +25,7 @@ FILTERED_FROM = 5
 """Tables with at least this many rows have a filter."""
 _COORDINATES = re.compile(r' d="[^"]*"')
 _LONG = re.compile(r"(\.\d)\d+|\bL ")  # a second pair of numbers is a line anyway
-_GROUP = re.compile(r'<g id="(of-[0-9a-f]*)?[^"]*"')
+_GROUP = re.compile(rf'<g id="(of-[0-9a-f]*)?(?:{READING}(\d+))?[^"]*"')
 
 
 def page(document: Document) -> str:
@@ -50,12 +51,15 @@ def page(document: Document) -> str:
 <body>
 <header>
 <h1>{_text(document.title)}</h1>
+{_paragraphs(document.about, "lead")}
+<p class="about">{_text(document.origin)}</p>
 {_paragraphs(document.summary)}
 <nav aria-label="sections"><ul>{_navigation(document)}</ul></nav>
 </header>
 {_legend(by_name)}
 <main>
 {sections}
+{_failures(document)}
 <h2 id="settings">Settings, runs and commands</h2>
 <p class="about">Each setting is shown with all of its options. Its command repeats the run in
 another folder; on the same machine with the same versions the numbers are equal to the last bit.
@@ -83,12 +87,14 @@ def _name(text: str) -> str:
     return f"<bdi>{_text(text)}</bdi>"
 
 
-def _paragraphs(lines: Iterable[str]) -> str:
-    return "\n".join(f"<p>{_text(line)}</p>" for line in lines)
+def _paragraphs(lines: Iterable[str], kind: str = "") -> str:
+    start = f'<p class="{kind}">' if kind else "<p>"
+    return "\n".join(f"{start}{_name(line)}</p>" for line in lines)
 
 
 def _navigation(document: Document) -> str:
     links = [(_anchor(index), title) for index, title in enumerate(document.sections)]
+    links += [("failures", "Failures")] if document.failures else []
     links += [("settings", "Settings and commands"), ("environments", "Environments")]
     return "".join(f'<li><a href="#{anchor}">{_name(title)}</a></li>' for anchor, title in links)
 
@@ -108,9 +114,9 @@ def _legend(by_name: Mapping[str, Style]) -> str:
 
 
 def _swatch(style: Style) -> str:
-    dashes = " ".join(str(2 * dash) for dash in DASHES[style.dash])
+    dashes = " ".join(f"{1.4 * dash:.3g}" for dash in DASHES[style.dash])
     return (
-        f'<svg class="swatch" viewBox="0 0 24 8" aria-hidden="true"><line x2="24" y1="4" y2="4" '
+        f'<svg class="swatch" viewBox="0 0 34 8" aria-hidden="true"><line x2="34" y1="4" y2="4" '
         f'stroke="{style.color}" stroke-width="3" stroke-dasharray="{dashes}"/></svg>'
     )
 
@@ -131,7 +137,8 @@ def _table(table: Table, by_name: Mapping[str, Style]) -> str:
         any(row[i].order is not None for row in table.rows) for i in range(len(table.columns))
     ]
     heads = "".join(
-        f'<th scope="col"{_numeric(is_number)}><button>{_text(title)}</button></th>'
+        f'<th scope="col"{_numeric(is_number)}><button>{_text(title)}</button>'
+        f"{_direction(table.better.get(title, ''))}</th>"
         for title, is_number in zip(table.columns, numeric, strict=True)
     )
     rows = "\n".join(
@@ -152,6 +159,10 @@ def _table(table: Table, by_name: Mapping[str, Style]) -> str:
     )
 
 
+def _direction(words: str) -> str:
+    return f"<small>{_text(words)}</small>" if words else ""
+
+
 def _row_start(row: tuple[Cell, ...]) -> str:
     """Return the tag of a row; a row about one optimizer is hidden together with it."""
     optimizers = [cell.optimizer for cell in row if cell.optimizer]
@@ -166,6 +177,8 @@ def _cell(cell: Cell, is_number: bool, by_name: Mapping[str, Style]) -> str:
         body = f'<a href="#s-{_text(cell.key)}">{body}</a>'
     if cell.optimizer in by_name:
         body = _swatch(by_name[cell.optimizer]) + body
+    if cell.mark:
+        body += f' <span class="mark">{_text(cell.mark)}</span>'
     return f"<td{_numeric(is_number)}{order}>{body}</td>"
 
 
@@ -178,22 +191,57 @@ def _figure(plot: Plot) -> str:
         f"<h3>{_text(plot.title)}</h3>\n<figure>"
         f"<figcaption>{_text(plot.about)}</figcaption>"
         f'<div class="scroll" tabindex="0" role="img" aria-label="{_text(plot.title)}">'
-        f"{_inline_svg(plot.svg())}</div></figure>"
+        f"{_inline_svg(plot)}</div></figure>"
     )
 
 
-def _inline_svg(svg: str) -> str:
+def _inline_svg(plot: Plot) -> str:
     """Return a drawing for use inside a page.
 
     It takes the page's text colour, its coordinates are rounded to keep the page small, and its
-    ids are removed because those of two drawings would clash.
+    ids are removed because those of two drawings would clash. A line whose points can be put in
+    words has them as data: the script shows those under the pointer.
     """
-    drawing = svg[svg.index("<svg") :]
+    svg, (width, height) = plot.svg(), plot.size
+    readings = [_reading(reading, height) for reading in plot.figure.readings]
+    drawing = svg[svg.index("<svg") :].replace("<svg", f'<svg style="--width: {width:.0f}"', 1)
     drawing = re.sub(r"<metadata>.*?</metadata>", "", drawing, flags=re.DOTALL)
     drawing = re.sub(r' (width|height)="[\d.]+pt"', "", drawing, count=2)
     drawing = _COORDINATES.sub(lambda path: _LONG.sub(lambda long: long[1] or "", path[0]), drawing)
-    drawing = _GROUP.sub(lambda g: f'<g class="{g[1]}"' if g[1] else "<g", drawing)
-    return drawing.replace("#000000", "currentColor").replace("\n", " ")
+    drawing = drawing.replace("#000000", "currentColor").replace("\n", " ")
+    return _GROUP.sub(lambda group: _group_start(group[1], group[2], readings), drawing)
+
+
+def _group_start(owner: str | None, number: str | None, readings: Sequence[str]) -> str:
+    """Return the start of a group of a drawing: whose it is, and its points in words."""
+    start = f'<g class="{owner}"' if owner else "<g"
+    return start + (readings[int(number)] if number else "")
+
+
+def _reading(reading: Reading, height: float) -> str:
+    """Return the points of a line as attributes: for each a line of place and text."""
+    lines = [
+        f"{x:.1f} {y:.1f} {text}"
+        for (x, y), text in zip(reading.places(height), reading.texts, strict=True)
+        if math.isfinite(x) and math.isfinite(y)
+    ]
+    points = html.escape("\n".join(lines))
+    return f' data-name="{html.escape(reading.name)}" data-points="{points}"'
+
+
+def _failures(document: Document) -> str:
+    if not document.failures:
+        return ""
+    parts = "\n".join(
+        f"<details><summary>{plural(len(failure.runs), 'run')}: {_name(failure.error)}</summary>"
+        f"<ul>{''.join(f'<li>{_name(run)}</li>' for run in failure.runs)}</ul>"
+        f'<pre tabindex="0">{html.escape(failure.traceback)}</pre></details>'
+        for failure in document.failures
+    )
+    return (
+        '<h2 id="failures">Failures</h2>\n<p class="about">Each error that runs failed with, its '
+        f"traceback, and these runs.</p>\n{parts}"
+    )
 
 
 def _detail(detail: Detail) -> str:

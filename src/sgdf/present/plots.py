@@ -19,6 +19,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.ticker import NullFormatter, PercentFormatter
 
 from .formats import one_line
@@ -31,6 +32,7 @@ STYLE: dict[Any, Any] = {
     "font.size": 9.0,
     "grid.alpha": 0.25,
     "legend.frameon": False,
+    "legend.handlelength": 3.2,  # a shorter sample does not show a dash pattern
     "path.simplify_threshold": 0.5,
     "pdf.fonttype": 42,  # publishers reject the Type 3 fonts of matplotlib's default
     "svg.fonttype": "none",
@@ -38,8 +40,40 @@ STYLE: dict[Any, Any] = {
 }
 # In inches: the margins of a panel, which hold its labels, and the height of a legend's line.
 LEFT, RIGHT, BELOW, ABOVE, LINE = 0.68, 0.12, 0.46, 0.3, 0.19
-LETTER, HANDLE = 0.075, 0.55  # in inches too: the width of a letter, and of a legend's sample line
+LETTER, HANDLE = 0.075, 0.7  # in inches too: the width of a letter, and of a legend's sample line
 LONGEST_NAME = 60
+READING = "-reading-"
+"""What comes between an optimizer's mark and the number of a reading in the id of a line."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """The points of a line in words, for the page to show under the pointer."""
+
+    line: Line2D
+    name: str
+    texts: tuple[str, ...]
+
+    def places(self, height: float) -> np.ndarray:
+        """Return where the points are in an SVG file of this height; a row for each."""
+        figure = self.line.get_figure(root=True)
+        assert figure is not None, "a line that was never drawn has no place"
+        pixels = self.line.get_transform().transform(self.line.get_xydata())
+        points = 72.0 / figure.dpi * np.asarray(pixels)
+        points[:, 1] = height - points[:, 1]
+        return points
+
+
+class Drawing(Figure):
+    """A figure that knows its points in words."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.readings: list[Reading] = []
+
+    def explain(self, line: Line2D, name: str, texts: Sequence[str]) -> None:
+        """Let the page show a name and a text for each point of a line."""
+        self.readings.append(Reading(line, one_line(name), tuple(map(one_line, texts))))
 
 
 @dataclass(frozen=True)
@@ -50,14 +84,23 @@ class Plot:
     section: str
     title: str
     about: str
-    figure: Figure
+    figure: Drawing
 
     def svg(self) -> str:
-        """Return the figure as SVG."""
+        """Return the figure as SVG; the id of a line that can be read ends in its number."""
+        for number, reading in enumerate(self.figure.readings):
+            owner = str(reading.line.get_gid() or "").partition(READING)[0]
+            reading.line.set_gid(f"{owner}{READING}{number}")
         text = io.StringIO()
         with drawing(self.name):
             self.figure.savefig(text, format="svg", transparent=True, metadata={"Date": None})
         return text.getvalue()
+
+    @property
+    def size(self) -> tuple[float, float]:
+        """Width and height in the units of its SVG, which are points."""
+        width, height = self.figure.get_size_inches()
+        return 72.0 * width, 72.0 * height
 
     def write(self, folder: Path) -> None:
         """Write the figure as PNG and PDF."""
@@ -102,7 +145,7 @@ class Sheet:
         lines = 0 if self.in_cell else -(-len(names) // self.legend_columns)
         foot = (lines + 1) * LINE if lines else 0.0
         tall = rows * height + foot
-        self.figure = Figure(figsize=(across, tall))
+        self.figure = Drawing(figsize=(across, tall))
         FigureCanvasAgg(self.figure)
         self.cells = [
             (column * width / across, (tall - (row + 1) * height) / tall)
@@ -122,7 +165,7 @@ class Sheet:
         ]
         self._free = (width / across, height / tall)
 
-    def legend(self, labelled: dict[str, Any]) -> Figure:
+    def legend(self, labelled: dict[str, Any]) -> Drawing:
         """Draw the legend, given the lines by their names, and return the figure."""
         handles, names = list(labelled.values()), [shorten(name) for name in labelled]
         if self.in_cell:

@@ -13,8 +13,11 @@ from typing import Any
 
 HUES = ("#D55E00", "#0072B2", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#9944FF", "#776633")
 """The six of Okabe and Ito that are visible on black and on white, and two more."""
-DASHES = ((), (5, 2), (1.5, 1.5), (6, 1.5, 1.5, 1.5))
-MARKERS = ("o", "s", "^", "D")
+DASHES = (
+    (), (5, 2), (1.5, 1.5), (6, 1.5, 1.5, 1.5),
+    (10, 2.5), (2.5, 2.5), (5, 1.2, 1.2, 1.2, 1.2, 1.2), (9, 1.5, 3, 1.5),
+)  # fmt: skip
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 DISTINCT = len(HUES) * len(DASHES)
 
 
@@ -65,15 +68,22 @@ def styles(names: Collection[str], order: Sequence[str], common: int) -> dict[st
     places = {name: place for place, name in enumerate(order) if name in names}
     others = sorted(set(names) - set(order))
     # Unused styles first; a common optimizer's only if none is left. Of these, hues that nothing
-    # else has: where there are no dashes, they alone tell two apart.
+    # else has: where there are no dashes, they alone tell two apart. Then dashes and markers that
+    # nothing else has, for readers who do not see the hues.
     candidates = [
         p for p in (*range(common, DISTINCT), *range(DISTINCT)) if p not in places.values()
     ]
-    hues = {place % len(HUES) for place in places.values()}
-    candidates.sort(key=lambda place: place % len(HUES) in hues)
+    hues, dashes = set(map(_hue, places.values())), set(map(_dash, places.values()))
+    candidates.sort(key=lambda place: (_hue(place) in hues, _dash(place) in dashes))
     free = dict.fromkeys(candidates)
     places |= dict(zip(others, itertools.chain(free, itertools.count()), strict=False))
-    return {
-        name: Style(HUES[place % len(HUES)], (place + place // len(HUES)) % len(DASHES))
-        for name, place in places.items()
-    }
+    return {name: Style(HUES[_hue(place)], _dash(place)) for name, place in places.items()}
+
+
+def _hue(place: int) -> int:
+    return place % len(HUES)
+
+
+def _dash(place: int) -> int:
+    """Return the dash of a place; places of the same hue have different ones."""
+    return (place + place // len(HUES)) % len(DASHES)

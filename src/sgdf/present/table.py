@@ -19,6 +19,7 @@ class Cell:
         parts: the numbers that the text shows, by name; a CSV file has them.
         key: the key of the setting that it names, as a link to its details.
         optimizer: the optimizer that it names, for its colour.
+        mark: a word that sets it apart from the other rows, such as "leader".
     """
 
     text: str
@@ -26,6 +27,12 @@ class Cell:
     parts: Mapping[str, float] = field(default_factory=dict)
     key: str = ""
     optimizer: str = ""
+    mark: str = ""
+
+    @property
+    def marked_text(self) -> str:
+        """The text with its mark, for formats without badges."""
+        return f"{self.text} ({self.mark})" if self.mark else self.text
 
 
 @dataclass(frozen=True)
@@ -39,6 +46,8 @@ class Table:
         about: how to read it.
         columns: the titles of its columns.
         rows: its rows, each with one cell for each column.
+        measure: the metric and its unit, with which the titles of some columns end.
+        better: for a column of the metric by its title, which values are better, in words.
     """
 
     name: str
@@ -47,6 +56,8 @@ class Table:
     about: str
     columns: tuple[str, ...]
     rows: tuple[tuple[Cell, ...], ...]
+    measure: str = ""
+    better: Mapping[str, str] = field(default_factory=dict)
 
 
 def number_cell(value: float | None, digits: int = 4) -> Cell:

@@ -44,3 +44,12 @@ def listed(names: Sequence[str], most: int | None = None) -> str:
     if most is not None and len(names) > most + 1:
         names = [*names[:most], f"{len(names) - most} others"]
     return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
+
+
+def quantity(value: float, unit: str) -> str:
+    """Return a number to four digits with its unit.
+
+    >>> quantity(98.4899, "%"), quantity(0.5, "")
+    ('98.49 %', '0.5')
+    """
+    return f"{value:.4g} {unit}".rstrip()

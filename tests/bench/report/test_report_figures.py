@@ -10,7 +10,7 @@ from sgdf.bench.report.optimizer_styles import optimizer_styles
 from sgdf.bench.report.targets import Target
 from sgdf.bench.report.write import Report
 from sgdf.bench.store.run_folder import State
-from sgdf.present.styles import HUES
+from sgdf.present.styles import DASHES, HUES
 
 # What is drawn
 
@@ -134,7 +134,7 @@ def test_too_many_settings_are_neither_drawn_nor_compared(tmp_path):
     assert {plot.name for plot in report.document.plots} == {"rates-0"}
     assert not any(table.name.startswith("comparisons") for table in report.document.tables)
     setup, _, line = report.document.notes["points"]
-    assert setup == (
+    assert setup.startswith(
         "points(), 4 epochs, batches of 64, ConstantLR. Judged by accuracy (larger is better)."
     )
     assert "more than 30 settings" in line
@@ -153,6 +153,43 @@ def test_an_optimizer_looks_the_same_in_every_report():
         look.line["linestyle"] and look.marker
         for look in optimizer_styles([f"{i}" for i in range(99)]).values()
     )
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ["sgdf", "sgd", "adam", "filter-adam", "adamw", "radam"],
+        ["sgdf", "sgd", "adam", "adamw", "radam", "mine:Own"],
+        [f"mine:Own{i}" for i in range(6)],
+    ],
+)
+def test_six_optimizers_differ_in_hue_and_in_dash_and_marker(names):
+    looks = list(optimizer_styles(names).values())
+    for what in (lambda s: s.color, lambda s: str(s.line["linestyle"]), lambda s: s.marker):
+        assert len(set(map(what, looks))) == 6
+
+
+def test_every_figure_has_the_lines_or_markers_of_six_optimizers(tmp_path):
+    names = ["sgdf", "sgd", "adam", "adamw", "radam", "mine:Own"]
+    for (place, name), lr, seed in itertools.product(enumerate(names), (0.1, 1.0), (0, 1)):
+        make_run(
+            tmp_path, [0.3, 0.5 + 0.05 * place + 0.01 * seed], optimizer=name, lr=lr, seed=seed
+        )
+    report = Report.of([tmp_path], {"": 0.5})
+    looks = optimizer_styles(names)
+    for name in ("curves-steps-0", "curves-seconds-0", "rates-0", "profile"):
+        figure = plot_of(report, name)
+        (legend,) = figure.legends
+        for key, text in zip(legend.legend_handles, legend.get_texts(), strict=True):
+            (look,) = [looks[one] for one in names if text.get_text().split(" ")[0] == one]
+            # The sample is long enough for its pattern to be seen once as a whole.
+            period = key.get_linewidth() * sum(DASHES[look.dash])
+            length = np.ptp(np.asarray(key.get_xdata(), float))
+            assert length >= period, (name, text.get_text())
+            assert key._dash_pattern[1] is None or look.dash
+    (panel,) = plot_of(report, "results-0").axes
+    markers = {line.get_marker() for line in panel.get_lines()} - {"|", "<", ">", "None"}
+    assert markers == {look.marker for look in looks.values()}
 
 
 def test_lines_on_top_of_each_other_can_be_told_apart():

@@ -109,7 +109,7 @@ def test_a_metric_that_is_missing_at_the_chosen_epoch(tmp_path):
     assert setting["figures of the last epoch"]["test fid"]["mean"] == 10.0
     assert setting["means by epoch"]["test fid"] == {"2": 20.0, "4": 10.0}
     row = table_named(report, "results-0").rows[0]
-    assert "90.00 ± 0" in [cell.text for cell in row]
+    assert "90.00 (no spread)" in [cell.text for cell in row]
 
 
 def test_a_mean_over_fewer_seeds_says_so(tmp_path):

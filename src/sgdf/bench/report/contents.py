@@ -18,6 +18,7 @@ from ...present.words import plural
 from ..paper.published import Published
 from ..store.run_folder import State
 from .curves import plots
+from .description import about_lines, failures_of, model_and_data, origin_of, title_of
 from .findings import Findings, Setting
 from .optimizer_styles import optimizer_styles
 from .tables import LEFT_OUT, tables, what_was_trained
@@ -26,29 +27,36 @@ from .verdict import Verdict
 
 
 def build_document(
-    title: str,
+    stores: Sequence[Path],
+    experiments: Mapping[str, str],
     findings: Findings,
     targets: Sequence[Target],
     published: tuple[Published, ...],
 ) -> Document:
-    """Return the report on these findings."""
+    """Return the report on the findings in these stores, and on the experiments behind them."""
     verdicts = {problem.name: Verdict(problem) for problem in findings.problems}
     all_tables = tuple(tables(findings, targets, published))
     all_plots = tuple(plots(findings, targets))
     used = {table.section for table in all_tables} | {plot.section for plot in all_plots}
     names = [problem.name for problem in findings.problems]
     return Document(
-        title=title,
+        title=title_of(stores, experiments),
+        about=about_lines(experiments),
+        origin=origin_of(stores, findings),
         version=sgdf.__version__,
         summary=(*_summary(findings), *_warnings(verdicts)),
         styles=optimizer_styles(findings.optimizers),
         sections=tuple(name for name in (*names, OVERALL) if name in used),
         notes={
-            name: (what_was_trained(verdict.problem), *verdict.lines)
+            name: (
+                f"{what_was_trained(verdict.problem)} {model_and_data(verdict.problem)}".strip(),
+                *verdict.lines,
+            )
             for name, verdict in verdicts.items()
         },
         tables=all_tables,
         plots=all_plots,
+        failures=failures_of(findings),
         details=tuple(
             _detail(problem.name, setting)
             for problem in findings.problems

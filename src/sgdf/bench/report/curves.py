@@ -7,17 +7,28 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
-from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
-from ...present.plots import Plot, Sheet, band, drawing, mark, reveal, show_per_cent, use_log_axis
+from ...present.plots import (
+    Drawing,
+    Plot,
+    Sheet,
+    band,
+    drawing,
+    mark,
+    reveal,
+    show_per_cent,
+    use_log_axis,
+)
 from ...present.styles import Style
-from ...present.table import OVERALL
+from ...present.words import plural, quantity
 from ..spec.labels import Labels, Table
 from ..store.records import Row, figures_on
+from ..tasks.metric import direction_in_words
 from .findings import Findings, Problem, Setting
 from .optimizer_styles import optimizer_styles
 from .seed_plot import seed_plot
+from .tables import overall_section
 from .targets import Target, profiles, training_seconds
 from .verdict import MOST_COMPARED
 
@@ -30,7 +41,7 @@ POINTS = 64
 def plots(findings: Findings, targets: Sequence[Target]) -> list[Plot]:
     """Return every plot that the runs can fill."""
     by_name = optimizer_styles(findings.optimizers)
-    drawn: list[tuple[str, str, str, str, Figure | None]] = []
+    drawn: list[tuple[str, str, str, str, Drawing | None]] = []
     with drawing("plots"):
         for index, problem in enumerate(findings.problems):
             name, seeds = problem.name, seed_plot(problem, by_name)
@@ -50,8 +61,9 @@ def plots(findings: Findings, targets: Sequence[Target]) -> list[Plot]:
                 ),
             ]
         profile = _profile(targets, by_name)
+        section = overall_section(findings)
         drawn.append(
-            ("profile", OVERALL, "How often each is nearly the fastest", _PROFILE, profile)
+            ("profile", section, "How often each is nearly the fastest", _PROFILE, profile)
         )
     return [
         Plot(name, section, title, about, figure)
@@ -79,7 +91,7 @@ _PROFILE = (
 
 def _training_curves(
     problem: Problem, by_name: dict[str, Style], against: str, all_metrics: bool
-) -> Figure | None:
+) -> Drawing | None:
     """Draw the metrics during training, a panel for each split that has them.
 
     Args:
@@ -115,12 +127,19 @@ def _training_curves(
             )
             shade = band(panel, x, scale * low, scale * high, style.color)
             mark(setting.optimizer, line, shade)
+            texts = [
+                f"{_position_in_words(at, against)}: {quantity(scale * value, unit)}"
+                for at, value in zip(x, middle, strict=True)
+            ]
+            sheet.figure.explain(line, setting.name, texts)
             labelled.setdefault(setting.name, line)
         if unit == "%":
             show_per_cent(panel)
-        reveal(panel, largest=problem.larger_is_better if metric == problem.metric else False)
+        largest = problem.larger_is_better if metric == problem.metric else False
+        reveal(panel, largest)
         panel.set_title(f"training {metric}" if split == "train" else f"{split} {metric}")
         panel.set_xlabel(against)
+        panel.set_ylabel(direction_in_words(largest))
     return sheet.legend(labelled)
 
 
@@ -159,7 +178,11 @@ def _position(row: Row, against: str) -> float:
     return float(row["step"]) if against == "steps" else training_seconds(row)
 
 
-def _rates(problem: Problem, by_name: dict[str, Style]) -> Figure | None:
+def _position_in_words(at: float, against: str) -> str:
+    return f"step {at:,.0f}" if against == "steps" else f"{at:.3g} s"
+
+
+def _rates(problem: Problem, by_name: dict[str, Style]) -> Drawing | None:
     """Draw the metric against the learning rate, for optimizers with several rates."""
     series: dict[tuple[str, str], dict[float, Setting]] = {}
     rateless = {setting.key: _without_rate(setting) for setting in problem.settings}
@@ -202,19 +225,29 @@ def _rates(problem: Problem, by_name: dict[str, Style]) -> Figure | None:
             [scale * max(sample.values) for sample in shown.values()],
             style.color,
         )
-        lost = [rate for rate in by_rate if _is_lost(by_rate[rate])]
+        lost = [rate for rate in sorted(by_rate) if _is_lost(by_rate[rate])]
+        # A line of its own for each, so that no cross hides another.
+        height = 0.03 + 0.9 * len(labelled) / max(20, len(several))
         (crosses,) = panel.plot(
             lost,
-            [0.02 if problem.larger_is_better else 0.98] * len(lost),
+            [height if problem.larger_is_better else 1.0 - height] * len(lost),
             "x",
             color=style.color,
             transform=panel.get_xaxis_transform(),
         )
         mark(optimizer, line, shade, crosses)
+        means = [
+            f"lr {rate:g}: {quantity(scale * sample.mean, unit)}, "
+            f"{plural(len(sample.values), 'seed')}"
+            for rate, sample in shown.items()
+        ]
+        sheet.figure.explain(line, rest, means)
+        losses = [f"lr {rate:g}: {_lost_in_words(by_rate[rate])}" for rate in lost]
+        sheet.figure.explain(crosses, rest, losses)
         labelled[rest] = line
     use_log_axis(panel, "x")
     panel.set_xlabel("learning rate")
-    panel.set_ylabel(f"{problem.judged_on} {problem.metric}")
+    panel.set_ylabel(f"{problem.judged_on} {problem.metric} ({problem.direction})")
     if unit == "%":
         show_per_cent(panel)
     return sheet.legend(labelled)
@@ -225,12 +258,17 @@ def _is_lost(setting: Setting) -> bool:
     return any(run.lost for run in setting.runs)
 
 
+def _lost_in_words(setting: Setting) -> str:
+    lost = sum(run.lost for run in setting.runs)
+    return f"{lost} of {plural(len(setting.runs), 'run')} lost"
+
+
 def _without_rate(setting: Setting) -> Table:
     options = {key: value for key, value in setting.table["optimizer"].items() if key != "lr"}
     return {**setting.table, "optimizer": options}
 
 
-def _profile(targets: Sequence[Target], by_name: dict[str, Style]) -> Figure | None:
+def _profile(targets: Sequence[Target], by_name: dict[str, Style]) -> Drawing | None:
     ratios = profiles(targets)
     finite = [ratio for values in ratios.values() for ratio in values if math.isfinite(ratio)]
     if len(ratios) < 2 or not finite:
@@ -241,16 +279,14 @@ def _profile(targets: Sequence[Target], by_name: dict[str, Style]) -> Figure | N
     labelled = {}
     for name, values in ratios.items():
         reached = [ratio for ratio in values if math.isfinite(ratio)]
-        shares = [(i + 1) / len(values) for i in range(len(reached))]
-        style = by_name[name]
-        (labelled[name],) = panel.step(
-            [1.0, *reached, end],
-            [0.0, *shares, len(reached) / len(values)],
-            where="post",
-            linewidth=1.6,
-            **style.line,
-        )
-        mark(name, labelled[name])
+        last = len(reached) / len(values)
+        factors = [1.0, *reached, end]
+        shares = [*(i / len(values) for i in range(len(reached) + 1)), last]
+        (line,) = panel.step(factors, shares, where="post", linewidth=1.6, **by_name[name].line)
+        mark(name, line)
+        texts = [f"within {f:.3g} ×: {s:.0%}" for f, s in zip(factors, shares, strict=True)]
+        sheet.figure.explain(line, name, texts)
+        labelled[name] = line
     panel.set(xlabel="times the steps of the fastest", ylim=(-0.02, 1.04))
     if end > 20.0:
         use_log_axis(panel, "x")

@@ -53,6 +53,8 @@ class RunRecord:
     """The environments of the attempts that its weights come from: the last start, and resumes."""
     failure: str
     """What is wrong with a failed, damaged or unreadable run, in one line."""
+    traceback: str = ""
+    """The traceback of a failed run."""
 
     @classmethod
     def read(cls, folder: RunFolder) -> RunRecord:
@@ -72,7 +74,8 @@ class RunRecord:
             result=result,
             epochs=EpochRows([row for row in folder.rows() if row["kind"] == "epoch"]),
             attempts=_last_attempts(folder.environments()),
-            failure=folder.failure() or "",
+            failure=(folder.failure() or "") if state is State.FAILED else "",
+            traceback=folder.traceback() if state is State.FAILED else "",
         )
 
     @property

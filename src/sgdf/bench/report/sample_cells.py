@@ -5,18 +5,24 @@ from __future__ import annotations
 import math
 
 from ...present.table import NOTHING, Cell
-from .statistics import Sample
+from .statistics import ROUNDING, Sample
 
+NO_SPREAD = "no spread"
+"""Beside a mean whose values are all equal: their standard deviation is smaller than any digit."""
 _ANY = (-math.inf, math.inf)
 
 
 def mean_cell(sample: Sample, scale: float = 1.0) -> Cell:
-    """Return mean and standard deviation; a single value is marked as such.
+    """Return mean and standard deviation; a single value and equal values are marked as such.
+
+    Equal values are no sign of precision: they may differ by less than one example of the data.
 
     >>> mean_cell(Sample((0.98, 0.99, 0.985)), scale=100).text
     '98.50 ± 0.50'
     >>> mean_cell(Sample((0.98,)), scale=100).text
     '98.00 (one seed)'
+    >>> mean_cell(Sample((0.98, 0.98)), scale=100).text
+    '98.00 (no spread)'
     """
     values = tuple(scale * value for value in sample.values)
     sample = Sample(values)
@@ -27,8 +33,16 @@ def mean_cell(sample: Sample, scale: float = 1.0) -> Cell:
         text = _decimals(sample.mean, None)
         alone = " (one seed)" if len(values) == 1 else ""
         return Cell(text + alone, sample.mean, parts)
-    text = f"{_decimals(sample.mean, sample.sd)} ± {_decimals(sample.sd, sample.sd)}"
+    if has_no_spread(sample):
+        text = f"{_decimals(sample.mean, None)} ({NO_SPREAD})"
+    else:
+        text = f"{_decimals(sample.mean, sample.sd)} ± {_decimals(sample.sd, sample.sd)}"
     return Cell(text, sample.mean, {**parts, "sd": sample.sd})
+
+
+def has_no_spread(sample: Sample) -> bool:
+    """Return whether there are several values, and all are equal but for rounding."""
+    return sample.sd is not None and sample.sd <= ROUNDING * max(map(abs, sample.values))
 
 
 def interval_cell(sample: Sample, scale: float = 1.0, within: tuple[float, float] = _ANY) -> Cell:
@@ -37,7 +51,7 @@ def interval_cell(sample: Sample, scale: float = 1.0, within: tuple[float, float
     >>> interval_cell(Sample((1.0, 2.0, 3.0))).text
     '-0.5 to 4.5'
     """
-    if sample.interval is None or sample.sd is None:
+    if sample.interval is None or sample.sd is None or has_no_spread(sample):
         return Cell(NOTHING)
     low, high = (min(max(scale * end, within[0]), within[1]) for end in sample.interval)
     text = f"{_decimals(low, scale * sample.sd)} to {_decimals(high, scale * sample.sd)}"

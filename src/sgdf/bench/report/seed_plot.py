@@ -8,18 +8,19 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from matplotlib.figure import Figure
 
-from ...present.plots import ABOVE, BELOW, LETTER, Sheet, mark, shorten, show_per_cent
+from ...present.plots import ABOVE, BELOW, LETTER, Drawing, Sheet, mark, shorten, show_per_cent
 from ...present.styles import Style
+from ...present.words import quantity
 from .findings import Problem
+from .sample_cells import mean_cell
 from .verdict import MOST_COMPARED
 
 ROW = 0.2
 """The height of a row in inches."""
 
 
-def seed_plot(problem: Problem, by_name: dict[str, Style]) -> Figure | None:
+def seed_plot(problem: Problem, by_name: dict[str, Style]) -> Drawing | None:
     """Draw the test metric of each finished run, a row for each setting, the best first."""
     shown = [s for s in problem.headline if s.values("test", problem.metric)]
     if not 2 <= len(shown) <= MOST_COMPARED:
@@ -32,8 +33,12 @@ def seed_plot(problem: Problem, by_name: dict[str, Style]) -> Figure | None:
     panel.set_xlim(low, high)
     for row, (setting, sample) in enumerate(zip(shown, samples, strict=True)):
         style = by_name[setting.optimizer]
-        values = [scale * value for value in sample.values if math.isfinite(value)]
-        drawn = panel.plot(values, [row] * len(values), "o", color=style.color, alpha=0.5, ms=4)
+        by_seed = setting.values("test", problem.metric)
+        seeds = {seed: scale * v for seed, v in by_seed.items() if math.isfinite(v)}
+        values, rows = list(seeds.values()), [row] * len(seeds)
+        drawn = panel.plot(values, rows, style.marker, color=style.color, alpha=0.6, ms=5)
+        texts = [f"seed {seed}: {quantity(value, unit)}" for seed, value in seeds.items()]
+        sheet.figure.explain(drawn[0], setting.name, texts)
         for sign, edge, beyond in (
             ("<", low, any(value < low for value in values)),
             (">", high, any(value > high for value in values)),
@@ -41,6 +46,7 @@ def seed_plot(problem: Problem, by_name: dict[str, Style]) -> Figure | None:
             at = [edge] if beyond else []
             drawn += panel.plot(at, [row] * len(at), sign, color=style.color, clip_on=False, ms=5)
         drawn += panel.plot([scale * sample.mean], [row], "|", color=style.color, ms=11, mew=2)
+        sheet.figure.explain(drawn[-1], setting.name, [f"mean: {mean_cell(sample, scale).text}"])
         if sample.interval is not None:
             ends = [scale * end for end in sample.interval]
             drawn += panel.plot(ends, [row, row], color=style.color, linewidth=1.2)

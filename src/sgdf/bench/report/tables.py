@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Sequence
 
@@ -10,14 +11,17 @@ from ...present.words import in_brackets, plural
 from ..paper.published import Published
 from ..spec.run import length_in_words
 from ..store.run_folder import State
-from .findings import Findings, Problem, RunRecord, Setting
+from .description import count_examples
+from .findings import SPLITS, Findings, Problem, RunRecord, Setting
 from .paper import paper_tables
-from .sample_cells import interval_cell, mean_cell
+from .sample_cells import NO_SPREAD, has_no_spread, interval_cell, mean_cell
 from .targets import Target, profiles, share_within
-from .verdict import compare_pairs
+from .verdict import Verdict, compare_pairs
 
 LEFT_OUT = "Runs that are not in the results"
 """The title of the table of runs that have no result."""
+LEADER = "leader"
+"""The mark of the setting that leads."""
 FACTORS = (1.0, 1.5, 2.0, 4.0)
 
 
@@ -26,6 +30,7 @@ def tables(
 ) -> Iterator[Table]:
     """Yield every table that the runs can fill."""
     by_problem = {target.problem.name: target for target in targets}
+    overall = overall_section(findings)
     for index, problem in enumerate(findings.problems):
         if any(setting.finished for setting in problem.settings):
             yield _results(problem, index)
@@ -37,12 +42,17 @@ def tables(
             yield _to_target(by_problem[problem.name], index)
         if len(problem.settings) > len(problem.headline):
             yield _all_settings(problem, index)
-    profile = _profile(targets)
+    profile = _profile(targets, overall)
     if profile.rows:
         yield profile
-    left_out = _left_out(findings)
+    left_out = _left_out(findings, overall)
     if left_out.rows:
         yield left_out
+
+
+def overall_section(findings: Findings) -> str:
+    """Return the section of what is about all problems: that of the problem if there is one."""
+    return findings.problems[0].name if len(findings.problems) == 1 else OVERALL
 
 
 def what_was_trained(problem: Problem) -> str:
@@ -64,10 +74,19 @@ def what_was_trained(problem: Problem) -> str:
 
 
 def _spread_note(problem: Problem) -> str:
-    """Return a warning for tables in which every figure is from a single seed."""
-    if problem.most_seeds != 1:
+    """Return what a table has to say about figures without a spread."""
+    if problem.most_seeds == 1:
+        return " Each figure is from one seed: it has no spread, and no difference can be tested."
+    samples = (s.sample(on, problem.metric) for s in problem.settings for on in SPLITS)
+    if not any(map(has_no_spread, samples)):
         return ""
-    return " Each figure is from one seed: it has no spread, and no difference can be tested."
+    note = f' "{NO_SPREAD.capitalize()}": all seeds have the same value'
+    count = count_examples(problem, "test")
+    if count and "accuracy" in problem.metric:
+        scale, unit = problem.units[problem.metric]
+        step = f"{(scale if unit == '%' else 1.0) / count:.2g} {unit}".strip()
+        note += f"; one of the {count:,} test examples more or less would change it by {step}"
+    return note + "."
 
 
 def _results(problem: Problem, index: int) -> Table:
@@ -89,6 +108,7 @@ def _results(problem: Problem, index: int) -> Table:
         shown = [("best epoch on test", "test", ""), ("last epoch on test", "test", "last")]
     within = (0.0, 100.0) if unit == "%" else (-math.inf, math.inf)
     rows = []
+    leader = Verdict(problem).leader
     for setting in problem.headline:
         figures: list[Cell] = []
         for _, split, epoch in shown:
@@ -96,7 +116,7 @@ def _results(problem: Problem, index: int) -> Table:
             figures += [mean_cell(sample, scale), interval_cell(sample, scale, within)]
         rows.append(
             (
-                _setting_cell(setting),
+                _setting_cell(setting, LEADER if setting is leader else ""),
                 number_cell(setting.rate),
                 *figures,
                 mean_cell(setting.sample("train", "loss")),
@@ -105,18 +125,19 @@ def _results(problem: Problem, index: int) -> Table:
                 number_cell(setting.state_bytes, 3),
             )
         )
-    columns = [
-        title
-        for name, _, _ in shown
-        for title in (f"{name} {problem.metric}{in_brackets(unit)}", f"95 % interval, {name}")
-    ]
+    measure = f"{problem.metric}{in_brackets(unit)}"
+    metrics = [f"{name} {measure}" for name, _, _ in shown]
+    intervals = [f"95 % interval, {name}" for name, _, _ in shown]
+    columns = itertools.chain.from_iterable(zip(metrics, intervals, strict=True))
+    marked = f'; the best on test data is marked as the "{LEADER}"' if leader else ""
     return Table(
         f"results-{index}",
         problem.name,
         "Results",
         f"Mean ± standard deviation over the seeds, and the 95 % confidence interval of the mean; "
         f"for {problem.metric}, {problem.direction}. The rows are ordered by {problem.judged_on} "
-        f"{problem.metric}, best first; settings with lost or unfinished runs come last. {how} "
+        f"{problem.metric}, best first; settings with lost or unfinished runs come last{marked}. "
+        f"{how} "
         "The training loss is that of the same epoch." + _spread_note(problem),
         (
             "optimizer",
@@ -128,11 +149,15 @@ def _results(problem: Problem, index: int) -> Table:
             "state (bytes per parameter)",
         ),
         tuple(rows),
+        measure,
+        dict.fromkeys(metrics, problem.direction),
     )
 
 
 def _all_settings(problem: Problem, index: int) -> Table:
     scale, unit = problem.units[problem.metric]
+    measure = f"{problem.metric}{in_brackets(unit)}"
+    metrics = [f"{split} {measure}" for split in ("validation", "test")]
     return Table(
         f"settings-{index}",
         problem.name,
@@ -141,8 +166,7 @@ def _all_settings(problem: Problem, index: int) -> Table:
         f"{problem.metric}, {problem.direction}." + _spread_note(problem),
         (
             "setting",
-            f"validation {problem.metric}{in_brackets(unit)}",
-            f"test {problem.metric}{in_brackets(unit)}",
+            *metrics,
             "training loss there",
             "seeds",
             "chosen",
@@ -158,6 +182,8 @@ def _all_settings(problem: Problem, index: int) -> Table:
             )
             for setting in problem.settings
         ),
+        measure,
+        dict.fromkeys(metrics, problem.direction),
     )
 
 
@@ -231,12 +257,12 @@ def _to_target(target: Target, index: int) -> Table:
     )
 
 
-def _profile(targets: Sequence[Target]) -> Table:
+def _profile(targets: Sequence[Target], section: str) -> Table:
     ratios = profiles(targets)
     shares = {factor: share_within(ratios, factor) for factor in FACTORS}
     return Table(
         "profile",
-        OVERALL,
+        section,
         "Within a factor of the fastest to the target",
         "The share of instances on which each optimizer reached the target within this factor "
         "times the steps of the fastest. An instance is a problem with a seed for which every "
@@ -253,7 +279,7 @@ def _profile(targets: Sequence[Target]) -> Table:
     )
 
 
-def _left_out(findings: Findings) -> Table:
+def _left_out(findings: Findings, section: str) -> Table:
     rows = [
         (
             Cell(problem.name),
@@ -274,7 +300,7 @@ def _left_out(findings: Findings) -> Table:
     ]
     return Table(
         "trouble",
-        OVERALL,
+        section,
         LEFT_OUT,
         "No mean above includes these runs. Runs that diverged, failed or have no finite value are "
         "lost: their seeds have no result. The next sgdf run repairs damaged runs, and "
@@ -299,8 +325,8 @@ def _what_happened(run: RunRecord) -> str:
     return f"{done:,} of {length_in_words(run.table['train'])}"
 
 
-def _setting_cell(setting: Setting) -> Cell:
-    return Cell(setting.name, key=setting.key, optimizer=setting.optimizer)
+def _setting_cell(setting: Setting, mark: str = "") -> Cell:
+    return Cell(setting.name, key=setting.key, optimizer=setting.optimizer, mark=mark)
 
 
 def _seeds_cell(setting: Setting) -> Cell:

@@ -52,21 +52,25 @@ class Report:
             beside: published results to compare with; by default those of the paper.
         """
         folders = (folder for path in stores for folder in Store(path).folders())
-        return cls.on(folders, "Report on " + ", ".join(map(str, stores)), wanted, beside)
+        return cls.on(folders, stores, wanted, beside)
 
     @classmethod
     def on(
         cls,
         folders: Iterable[RunFolder],
-        title: str,
+        stores: Sequence[Path],
         wanted: Mapping[str, float] | None = None,
         beside: tuple[Published, ...] | None = None,
     ) -> Report:
-        """Return the report on the runs of these folders; see ``of``."""
+        """Return the report on the runs of these folders, which are in the stores; see ``of``."""
         findings = gather(folders)
+        experiments = {
+            name: about for path in stores for name, about in Store(path).experiments().items()
+        }
         targets = tuple(_choose_targets(findings, wanted or {}))
         columns = published() if beside is None else beside
-        return cls(findings, targets, build_document(title, findings, targets, columns))
+        document = build_document(stores, experiments, findings, targets, columns)
+        return cls(findings, targets, document)
 
     def write(self, folder: Path) -> Path:
         """Write the report in every format, and return the path of the page."""
@@ -128,7 +132,7 @@ def _markdown(document: Document) -> str:
     text = formats.markdown_text
     parts = [
         f"# {text(document.title)}\n",
-        *(f"{text(line)}\n" for line in document.summary),
+        *(f"{text(line)}\n" for line in (*document.about, document.origin, *document.summary)),
     ]
     for section in document.sections:
         parts.append(f"## {text(section)}\n")
@@ -140,6 +144,11 @@ def _markdown(document: Document) -> str:
             f"![{text(part.title)}](figures/{part.name}.png)\n"
             for part in document.parts(section)
         ]
+    if document.failures:
+        parts.append("## Failures\n")
+    for failure in document.failures:
+        names = "\n".join(f"- {text(run)}" for run in failure.runs)
+        parts.append(f"### {text(failure.error)}\n\n{names}\n\n{_code_block(failure.traceback)}\n")
     parts.append(f"## Settings, runs and commands\n\n{text(document.where)}\n")
     for detail in document.details:
         code = "\n".join([detail.spec, *detail.commands])

@@ -7,8 +7,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from rich.table import Table
-
 from ...bench.catalog.lookup import required
 from ...bench.catalog.optimizers import (
     OPTIMIZERS,
@@ -22,7 +20,7 @@ from ...bench.spec.bundled import bundled_experiments, bundled_searches
 from ...bench.spec.document import load_document
 from ...bench.spec.grid import as_list, grid_size
 from ...bench.tasks import TASKS
-from .table import bare_table
+from .table import Column, Table
 
 NO_GRID = ("name", "about", "probe")
 """Keys of an experiment whose lists stand for no more runs."""
@@ -32,7 +30,9 @@ def task_table() -> Table:
     """Return the bundled tasks."""
     from ...bench.tasks import find_task  # which needs torch
 
-    result = bare_table("task", "what it trains", "options")
+    explained = "To see one with its options: sgdf tasks NAME"
+    columns = (Column("task"), Column("what it trains", prose=True), Column("options", rank=1))
+    result = Table(columns, caption=explained)
     for name in TASKS:
         task = find_task(name)
         result.add_row(name, _first_line(task), _options(task))
@@ -41,7 +41,13 @@ def task_table() -> Table:
 
 def optimizer_table() -> Table:
     """Return the bundled optimizers."""
-    result = bare_table("optimizer", "what it is", "class", "set beside its defaults")
+    columns = (
+        Column("optimizer"),
+        Column("what it is", prose=True),
+        Column("class", rank=2),
+        Column("set beside its defaults", rank=1),
+    )
+    result = Table(columns, caption="To see all options of one: sgdf optimizers NAME")
     for name, entry in OPTIMIZERS.items():
         extra = ", ".join(f"{key}={value}" for key, value in entry.options.items())
         result.add_row(name, entry.about, entry.path, extra)
@@ -50,13 +56,18 @@ def optimizer_table() -> Table:
 
 def experiment_table() -> Table:
     """Return the bundled experiments."""
-    result = bare_table("experiment", "what it compares", "runs")
+    columns = (
+        Column("experiment"),
+        Column("what it compares", prose=True),
+        Column("runs", "right"),
+    )
+    result = Table(columns, caption="To see the file of one: sgdf experiments NAME")
     for name in bundled_experiments():
         document = load_document(name)
         result.add_row(name, document["about"], str(count_runs(document)))
     for name in bundled_searches():
         document = load_document(name)
-        result.add_row(name, document["about"], f"{document['search']['trials']} trials each")
+        result.add_row(name, document["about"], f"{document['search']['trials']} trials")
     return result
 
 

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from rich import box
-from rich.table import Table
-
 from ...analysis.cost.measure import Result, Spread
 from ...analysis.cost.operations import SYMBOLS, Row
 from ...analysis.cost.report import Report, is_limit, label, three_digits
 from ...present.words import plural
+from .table import Column, Table
 
 
 def cost_tables(report: Report) -> Iterator[Table]:
@@ -25,19 +23,10 @@ def cost_tables(report: Report) -> Iterator[Table]:
 
 
 def _table(title: str, caption: str, left: tuple[str, ...], right: tuple[str, ...]) -> Table:
-    table = Table(
-        title=title,
-        caption=caption,
-        title_justify="left",
-        caption_justify="left",
-        box=box.SIMPLE_HEAD,
-        padding=(0, 1, 0, 0),
-    )
-    for heading in left:
-        table.add_column(heading, no_wrap=True)
-    for heading in right:
-        table.add_column(heading, justify="right", no_wrap=True)
-    return table
+    """Return a table to be filled; of the numbers, the last are left out first."""
+    names = [Column(heading) for heading in left]
+    numbers = [Column(heading, "right", rank) for rank, heading in enumerate(right)]
+    return Table([*names, *numbers], title, caption)
 
 
 def _step_table(result: Result, rounds: int) -> Table:
@@ -68,7 +57,7 @@ def _step_table(result: Result, rounds: int) -> Table:
             "–" if limit else f"{cost.state_bytes:.1f}",
             "–" if limit else f"{cost.peak_bytes:.1f}",
             "–" if limit or cost.share is None else f"{cost.share:.1%}",
-            style="bold" if cost.optimizer == "SGDF" else "dim" if limit else None,
+            style="bold" if cost.optimizer == "SGDF" else "dim" if limit else "",
         )
     return table
 

@@ -5,17 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from rich.console import JustifyMethod
-from rich.table import Table
-
 from ...present.table import Table as ReportTable
-from .table import bare_table
+from .table import Column, Table
 
 if TYPE_CHECKING:
     from ...present.document import Document  # which needs matplotlib, and that takes its time
 
-DISPENSABLE = ("95 % interval", "training loss", "state")
-"""Beginnings of the titles of columns that a terminal has no room for."""
+LEFT_OUT_FIRST = ("95 % interval", "training loss", "state", "ms a step", "lr", "seeds")
+"""Beginnings of the titles of columns that a terminal may have no room for."""
 
 
 def results_in_brief(report: Document, with_targets: bool) -> Iterable[Any]:
@@ -25,20 +22,33 @@ def results_in_brief(report: Document, with_targets: bool) -> Iterable[Any]:
             if table.section != section or not table.rows:
                 continue
             if table.name.startswith("results-"):
-                yield _terminal_table(table, section)
+                direction = next(iter(table.better.values()), "")
+                title = ", ".join(filter(None, (f"{section}: {table.measure}", direction)))
+                yield _terminal_table(table, title)
                 yield from report.notes[section][1:]
             elif with_targets and table.name.startswith("target-"):
                 yield _terminal_table(table, table.title)
 
 
 def _terminal_table(table: ReportTable, title: str) -> Table:
-    """Return a table without what a terminal has no room for."""
-    kept = [i for i, name in enumerate(table.columns) if not name.startswith(DISPENSABLE)]
-    shown = bare_table()
-    shown.title, shown.title_justify = title, "left"
-    for i in kept:
-        justify: JustifyMethod = "left" if table.rows[0][i].order is None else "right"
-        shown.add_column(table.columns[i], justify=justify)
+    """Return a table whose title names the metric, so that its columns need not."""
+    shown = Table(
+        [
+            Column(
+                name.removesuffix(f" {table.measure}"),
+                "left" if table.rows[0][i].order is None else "right",
+                _rank(name),
+            )
+            for i, name in enumerate(table.columns)
+        ],
+        title,
+    )
     for row in table.rows:
-        shown.add_row(*(row[i].text for i in kept))
+        shown.add_row(*(cell.marked_text for cell in row))
     return shown
+
+
+def _rank(title: str) -> int:
+    """Return how soon a column is left out; 0 is never."""
+    places = [i for i, start in enumerate(LEFT_OUT_FIRST) if title.startswith(start)]
+    return len(LEFT_OUT_FIRST) - places[0] if places else 0

@@ -6,20 +6,18 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from rich.table import Table
-
 from ...bench.search.range_test import RangeTest
 from ...bench.search.results import OUTCOMES, OptimizerResult, SearchResult
 from ...bench.search.search import Search
 from ...bench.search.space import Choices, Range
 from ...bench.spec.labels import setting_text
 from ...present.words import plural
-from .table import bare_table
+from .table import Column, Table
 
 
 def space_table(search: Search) -> Table:
     """Return the settings that would be tried of each optimizer."""
-    table = bare_table("optimizer", "set", "tried")
+    table = Table((Column("optimizer"), Column("set", rank=1), Column("tried")))
     for candidate in search.candidates:
         fixed = {key: value for key, value in candidate.table.items() if key != "name"}
         tried = ", ".join(f"{option} {_tried(one)}" for option, one in candidate.space.items())
@@ -43,10 +41,12 @@ def search_outlook(search: Search) -> str:
 def search_report(result: SearchResult) -> Iterable[Any]:
     """Yield the best setting of each optimizer and what went wrong, a table or line at a time."""
     shown = [o for o in OUTCOMES if any(one.count(o) for one in result.optimizers)]
-    title = f"validation {result.metric.name} ({result.metric.direction})"
-    table = bare_table("optimizer", "best setting", title)
-    for title in (*shown, "epochs"):
-        table.add_column(title, justify="right")
+    counted = [Column(outcome, "right", rank=1) for outcome in shown]
+    best_columns = [Column("optimizer"), Column("best setting"), Column("validation", "right")]
+    table = Table(
+        [*best_columns, *counted, Column("epochs", "right", rank=2)],
+        title=f"validation {result.metric.name}, {result.metric.direction}",
+    )
     for one in sorted(result.optimizers, key=lambda one: _order(one, result.metric.is_maximized)):
         best = one.best
         setting = setting_text(best.options) if best else "no trial has finished"
@@ -71,7 +71,8 @@ def search_report(result: SearchResult) -> Iterable[Any]:
 
 def range_table(tests: Sequence[RangeTest]) -> Table:
     """Return the rates at which the loss of each range test falls fastest and is lowest."""
-    table = bare_table("optimizer", "loss falls fastest at", "loss is lowest at", "steps")
+    titles = ("loss falls fastest at", "loss is lowest at", "steps")
+    table = Table((Column("optimizer"), *(Column(title, "right") for title in titles)))
     for test in tests:
         rates = ["–" if rate is None else f"{rate:g}" for rate in (test.steepest, test.lowest)]
         table.add_row(test.optimizer, *rates, str(len(test.rates)))

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-import statistics
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from rich.table import Table
-
 from ...bench.errors import DamagedError, StoreError
+from ...bench.report.sample_cells import mean_cell
+from ...bench.report.statistics import Sample
 from ...bench.spec.labels import Labels, labels, order
 from ...bench.store.equal_failures import equal_failures
 from ...bench.store.records import (
@@ -22,9 +21,9 @@ from ...bench.store.records import (
     is_chosen_on_test,
 )
 from ...bench.store.run_folder import RunFolder, State
-from ...bench.tasks.metric import direction_in_words
-from ...present.words import duration, plural
-from .table import bare_table
+from ...bench.tasks.metric import direction_in_words, shown_as
+from ...present.words import duration, in_brackets, plural
+from .table import Column, Table
 
 if TYPE_CHECKING:
     from ...bench.spec.run import Run
@@ -51,76 +50,79 @@ def outlook(left: Mapping[str, float | str], names: Mapping[str, str], workers: 
     return "\n".join([line, *reasons])
 
 
-def setting_table(
+def setting_tables(
     states: Mapping[str, State],
     tables: Mapping[str, Mapping[str, Any]],
     results: Mapping[str, Result] | None = None,
-) -> Table:
-    """Return how many runs of each setting are in each state, and their results.
+) -> Iterator[Table]:
+    """Yield a table for each task: the states of the runs of each setting, and their results.
 
     Args:
         states: by key of the run.
         tables: the specs of the same runs.
         results: those of finished and diverged runs.
     """
-    settings: dict[str, list[str]] = {}
     names = Labels(tables.values())
+    tasks: dict[str, dict[str, list[str]]] = {}
     for key in sorted(tables, key=lambda key: order(tables[key])):
-        settings.setdefault(", ".join(names.setting(tables[key])), []).append(key)
-    shown = [state for state in State if state in states.values()]
-    metrics = {(result["metric"], result["largest"]) for result in (results or {}).values()}
-    result = bare_table("setting")
-    for title in ("runs", *(state.value for state in shown)):
-        result.add_column(title, justify="right")
-    for split in SPLITS if results else ():
-        result.add_column(_metric_title(split, metrics))
+        task, *rest = names.setting(tables[key])
+        tasks.setdefault(task, {}).setdefault(", ".join(rest), []).append(key)
+    for task, settings in tasks.items():
+        own = [(results or {}).get(key) for keys in settings.values() for key in keys]
+        yield _task_table(task, settings, states, results or {}, [one for one in own if one])
+
+
+def _task_table(
+    task: str,
+    settings: Mapping[str, Sequence[str]],
+    states: Mapping[str, State],
+    results: Mapping[str, Result],
+    own: Sequence[Result],
+) -> Table:
+    """Return the table of a task, given the keys of each setting and the results of all."""
+    splits = [split for split in SPLITS if any(_values([one], split) for one in own)]
+    columns = [Column("setting"), Column("runs")]
+    # Runs are judged by their test data: those of validation are left out first.
+    columns += [Column(split, "right", rank=int(split != "test")) for split in splits]
+    scale, unit = _scale(own) if own else (1.0, "")
+    table = Table(columns, title=_heading(task, own, unit))
     for setting, keys in settings.items():
         count = Counter(states[key] for key in keys)
-        figures = [str(count[state] or "") for state in shown]
-        own = [results[key] for key in keys if key in results] if results else []
-        values = [summary(own, split, with_name=len(metrics) > 1) for split in SPLITS if results]
-        result.add_row(setting, str(len(keys)), *figures, *values)
-    return result
+        shown = ", ".join(f"{count[state]} {state.value}" for state in State if count[state])
+        finished = [results[key] for key in keys if key in results]
+        figures = [_figure(finished, split, scale) for split in splits]
+        table.add_row(setting, shown, *figures)
+    return table
 
 
-def _metric_title(split: str, metrics: set[tuple[str, bool]]) -> str:
-    """Return the title of a column of results; of several metrics, each cell names its own."""
-    if len(metrics) > 1:
-        return f"{split}, mean ± sd"
-    ((metric, largest),) = metrics
-    return f"{split} {metric} ({direction_in_words(largest)}), mean ± sd"
+def _heading(task: str, results: Sequence[Result], unit: str) -> str:
+    """Return the title of a task's table: what its results are, said once for all rows."""
+    if not results:
+        return task
+    metric = results[0]["metric"]
+    how = ", best epoch on test" if any(map(is_chosen_on_test, results)) else ""
+    direction = direction_in_words(results[0]["largest"])
+    return f"{task}: {metric}{in_brackets(unit)}, {direction}{how}"
 
 
-def summary(results: list[Result], split: str, with_name: bool) -> str:
-    """Return the metric of finished runs in words; one run has no spread.
+def _figure(results: Sequence[Result], split: str, scale: float) -> str:
+    """Return the metric of the finished runs of a setting, as a report shows it."""
+    values = _values(results, split)
+    return mean_cell(Sample(tuple(values)), scale).text if values else ""
 
-    Args:
-        results: of runs of one setting.
-        split: "validation" or "test".
-        with_name: whether to name the metric and its direction.
-    """
+
+def _scale(results: Sequence[Result]) -> tuple[float, str]:
+    """Return the factor and the unit with which the metric of a task is shown."""
+    values = [value for split in SPLITS for value in _values(results, split)]
+    return shown_as(results[0]["metric"], results[0].get("unit"), values)
+
+
+def _values(results: Sequence[Result], split: str) -> list[float]:
+    """Return the metric of the runs that are finished, at the epoch that counts."""
     finished = [result for result in results if result["diverged_at_step"] is None]
-    chosen = [row for result in finished if (row := chosen_epoch(result)) is not None]
-    if not chosen or not figures_on(chosen[0], split):
-        return ""
-    metric = finished[0]["metric"]
-    figures = [figures_on(row, split) for row in chosen]
-    values = [one[metric] for one in figures if metric in one]
-    text = mean_and_spread(values) if values else "–"
-    if with_name:
-        text = f"{metric} {text} ({direction_in_words(finished[0]['largest'])})"
-    return text + (", best epoch on test" if is_chosen_on_test(finished[0]) else "")
-
-
-def mean_and_spread(values: Sequence[float]) -> str:
-    """Return mean and standard deviation; there is no spread of one value, or with infinity.
-
-    >>> mean_and_spread([1.0, 2.0]), mean_and_spread([0.5]), mean_and_spread([1.0, math.inf])
-    ('1.5 ± 0.71', '0.5', 'inf')
-    """
-    is_finite = all(map(math.isfinite, values))
-    spread = f" ± {statistics.stdev(values):.2g}" if is_finite and len(values) > 1 else ""
-    return f"{sum(values) / len(values):.4g}{spread}"
+    chosen = [(r["metric"], row) for r in finished if (row := chosen_epoch(r)) is not None]
+    figures = [figures_on(row, split).get(metric) for metric, row in chosen]
+    return [value for value in figures if value is not None]
 
 
 def store_report(folders: Iterable[RunFolder]) -> Iterable[Any]:
@@ -139,7 +141,7 @@ def store_report(folders: Iterable[RunFolder]) -> Iterable[Any]:
         tables[folder.key], states[folder.key], by_key[folder.key] = table, state, folder
         if result is not None:
             results[folder.key] = result
-    yield setting_table(states, tables, results)
+    yield from setting_tables(states, tables, results)
     remarkable = [key for key in tables if states[key] in (*_REMARKS, State.FAILED)]
     names = labels(tables) if remarkable else {}
     remarkable.sort(key=names.__getitem__)

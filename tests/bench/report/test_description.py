@@ -1,0 +1,119 @@
+"""What a report says about its runs as a whole, and which result it marks."""
+
+import itertools
+
+from made_runs import begin, make_run, table_of
+from sgdf.bench.report.write import Report
+from sgdf.bench.store.run_folder import Store
+from sgdf.present.formats import comma_separated, markdown
+
+
+def fill(store, **spec):
+    """Write runs of two optimizers with two seeds; the spread of sgd is zero."""
+    for optimizer, seed in itertools.product(("sgd", "adam"), (0, 1)):
+        value = 0.9 if optimizer == "sgd" else 0.7 + 0.1 * seed
+        make_run(store, [0.5, value], optimizer=optimizer, seed=seed, **spec)
+
+
+def table_named(report, name):
+    (table,) = [table for table in report.document.tables if table.name == name]
+    return table
+
+
+def test_the_title_and_what_the_experiment_is_about(tmp_path):
+    fill(tmp_path)
+    assert Report.of([tmp_path]).document.title == f"Report on {tmp_path}"
+    Store(tmp_path).add_experiment("mine", "Whether <b>this</b> helps")
+    document = Report.of([tmp_path]).document
+    assert document.title == "Report on mine"
+    assert document.about == ("Whether <b>this</b> helps",)
+    Report.of([tmp_path]).write(tmp_path / "report")
+    page = (tmp_path / "report/index.html").read_text()
+    assert "Whether &lt;b&gt;this&lt;/b&gt; helps" in page
+    assert "Whether \\<b\\>this\\</b\\> helps" in (tmp_path / "report/report.md").read_text()
+    Store(tmp_path).add_experiment("other", "")
+    document = Report.of([tmp_path]).document
+    assert document.title == "Report on mine, other"
+    assert document.about == ("mine: Whether <b>this</b> helps",)
+
+
+def test_dates_and_sizes(tmp_path):
+    fill(tmp_path)
+    report = Report.of([tmp_path])
+    assert "Trained on 2026-11-16. " in report.document.origin
+    assert str(tmp_path) in report.document.origin
+    assert report.document.notes["points"][0].endswith(
+        "The model has 100 parameters. There are 1,200 training, 300 validation and 400 test "
+        "examples."
+    )
+    late = begin(tmp_path, table_of(seed=9))
+    late.add_environment({"date": "2026-11-18"})
+    origin = Report.of([tmp_path]).document.origin
+    assert "Trained from 2026-11-16 to 2026-11-18. " in origin
+
+
+def test_the_leader_is_marked_in_words(tmp_path):
+    fill(tmp_path)
+    results = table_named(Report.of([tmp_path]), "results-0")
+    assert [row[0].mark for row in results.rows] == ["leader", ""]
+    assert 'marked as the "leader"' in results.about
+    assert "| sgd (leader) |" in markdown(results)
+    assert comma_separated(results).splitlines()[1].startswith("sgd,")
+
+
+def test_one_optimizer_or_no_result_has_no_leader(tmp_path):
+    make_run(tmp_path / "one", [0.5])
+    (row,) = table_named(Report.of([tmp_path / "one"]), "results-0").rows
+    assert row[0].mark == ""
+
+
+def test_the_direction_is_beside_the_metric(tmp_path):
+    fill(tmp_path)
+    results = table_named(Report.of([tmp_path]), "results-0")
+    assert results.better == {
+        "test accuracy (%)": "larger is better",
+        "validation accuracy (%)": "larger is better",
+    }
+    assert set(results.better) <= set(results.columns)
+
+
+def test_one_problem_has_no_overall_section(tmp_path):
+    fill(tmp_path)
+    begin(tmp_path, table_of(seed=7)).fail("no")
+    report = Report.of([tmp_path], {"": 0.6})
+    assert {table.name for table in report.document.tables} >= {"profile", "trouble"}
+    assert report.document.sections == ("points",)
+    fill(tmp_path, task="lines")
+    assert Report.of([tmp_path]).document.sections == ("lines", "points", "Overall")
+
+
+def test_equal_values_are_not_shown_as_precise(tmp_path):
+    fill(tmp_path)
+    report = Report.of([tmp_path])
+    results = table_named(report, "results-0")
+    row = dict(zip(results.columns, results.rows[0], strict=True))
+    assert row["test accuracy (%)"].text == "90.00 (no spread)"
+    assert row["test accuracy (%)"].parts["sd"] == 0.0
+    assert row["95 % interval, test"].text == "–"
+    assert "one of the 400 test examples more or less would change it by 0.25 %" in results.about
+    report.write(tmp_path / "report")
+    for name in ("index.html", "report.md", "tables.tex"):
+        assert "± 0 " not in (tmp_path / "report" / name).read_text()
+
+
+def test_tracebacks_of_failures_are_shown_once(tmp_path):
+    for seed in (0, 1):
+        try:
+            raise ValueError("<img src=x> ```")
+        except ValueError as error:
+            begin(tmp_path, table_of(seed=seed)).fail(error)
+    begin(tmp_path, table_of(seed=2)).fail("OSError: another")
+    report = Report.of([tmp_path])
+    first, second = report.document.failures
+    assert (first.error, len(first.runs)) == ("ValueError: <img src=x> ```", 2)
+    assert "test_description.py" in first.traceback
+    assert (second.error, second.runs) == ("OSError: another", ("points: sgd, seed 2",))
+    report.write(tmp_path / "report")
+    text = (tmp_path / "report/report.md").read_text()
+    assert text.count("Traceback (most recent call last)") == 1
+    assert "- points: sgd, seed 1" in text
