@@ -76,7 +76,7 @@ def test_the_status_of_runs(tmp_path):
     code, output = answer(tmp_path, "status", "mine")
     assert code == 0, output
     assert "larger is better" in output
-    assert "0.75 ± 0" in output
+    assert "75.00 (no spread)" in output
 
 
 def test_the_check_can_fail(tmp_path):

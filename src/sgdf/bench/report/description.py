@@ -8,8 +8,10 @@ from pathlib import Path
 import sgdf
 
 from ...present.document import Failure
+from ...present.visible import visible
 from ...present.words import listed, plural
 from ..store.records import Result
+from ..store.run_folder import State
 from .findings import SPLITS, Findings, Problem
 
 MOST_NAMED = 4
@@ -82,9 +84,10 @@ def failures_of(findings: Findings) -> tuple[Failure, ...]:
     for problem in findings.problems:
         for setting in problem.settings:
             for run in setting.runs:
-                if run.failure:
+                if run.state is State.FAILED:
                     name = f"{problem.name}: {setting.name}, seed {run.seed}"
-                    runs_by.setdefault((run.failure, run.traceback), []).append(name)
+                    text = "\n".join(map(visible, run.traceback.splitlines()))
+                    runs_by.setdefault((run.failure, text), []).append(name)
     ordered = sorted(runs_by.items(), key=lambda item: -len(item[1]))
     return tuple(Failure(error, text, tuple(runs)) for (error, text), runs in ordered)
 

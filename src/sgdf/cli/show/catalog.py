@@ -31,7 +31,7 @@ def task_table() -> Table:
     from ...bench.tasks import find_task  # which needs torch
 
     explained = "To see one with its options: sgdf tasks NAME"
-    columns = (Column("task"), Column("what it trains", prose=True), Column("options", rank=1))
+    columns = (Column("task"), Column("what it trains", prose=True), Column("options", rank=2))
     result = Table(columns, caption=explained)
     for name in TASKS:
         task = find_task(name)
@@ -44,8 +44,8 @@ def optimizer_table() -> Table:
     columns = (
         Column("optimizer"),
         Column("what it is", prose=True),
-        Column("class", rank=2),
-        Column("set beside its defaults", rank=1),
+        Column("class", rank=3),
+        Column("set beside its defaults", rank=2),
     )
     result = Table(columns, caption="To see all options of one: sgdf optimizers NAME")
     for name, entry in OPTIMIZERS.items():
@@ -67,7 +67,7 @@ def experiment_table() -> Table:
         result.add_row(name, document["about"], str(count_runs(document)))
     for name in bundled_searches():
         document = load_document(name)
-        result.add_row(name, document["about"], f"{document['search']['trials']} trials")
+        result.add_row(name, document["about"], f"{document['search']['trials']} trials each")
     return result
 
 

@@ -17,7 +17,7 @@ from .table import Column, Table
 
 def space_table(search: Search) -> Table:
     """Return the settings that would be tried of each optimizer."""
-    table = Table((Column("optimizer"), Column("set", rank=1), Column("tried")))
+    table = Table((Column("optimizer"), Column("set", rank=2), Column("tried")))
     for candidate in search.candidates:
         fixed = {key: value for key, value in candidate.table.items() if key != "name"}
         tried = ", ".join(f"{option} {_tried(one)}" for option, one in candidate.space.items())

@@ -1,7 +1,7 @@
 """The table that every list in the terminal is shown in: a line for each row, never more.
 
-A table that is wider than the terminal loses its least important columns, and says which. If that
-is not enough, the texts of its widest columns are cut.
+A table that is wider than the terminal loses its least important columns, and says which; if that
+is not enough, the longest texts are cut.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from ...present.visible import visible
 
 GAP = 2
 """The spaces between two columns."""
-SHORTEST = 8
-"""The width below which no text is cut."""
+COMFORTABLE, SHORTEST = 28, 8
+"""Longer texts are cut before a column of rank 1 is left out, and no text below the second."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class Table:
         left_out = [column.title for i, column in enumerate(self.columns) if i not in kept]
         if left_out:
             note = f"A wider terminal also shows: {', '.join(map(visible, left_out))}."
-            yield _line(_cut(note, width, prose=True), "dim")
+            yield Text(note, style="dim")
         if self.caption:
             yield Text(visible(self.caption), style="dim")
 
@@ -88,11 +88,14 @@ class Table:
         def excess() -> int:
             return sum(widths.values()) + GAP * (len(widths) - 1) - width
 
-        while excess() > 0 and (spare := [i for i in widths if self.columns[i].rank]):
-            del widths[max(spare, key=lambda i: self.columns[i].rank)]
-        while excess() > 0 and max(widths.values()) > SHORTEST:
-            widest = max(widths, key=widths.__getitem__)
-            widths[widest] -= 1
+        for least_rank, narrowest in ((2, COMFORTABLE), (1, SHORTEST)):
+            while excess() > 0:
+                spare = [i for i in widths if self.columns[i].rank >= least_rank]
+                if not spare:
+                    break
+                del widths[max(spare, key=lambda i: self.columns[i].rank)]
+            while excess() > 0 and max(widths.values()) > narrowest:
+                widths[max(widths, key=widths.__getitem__)] -= 1
         return list(widths), widths
 
     def _join(self, texts: Sequence[str], kept: Sequence[int], widths: dict[int, int]) -> str:
