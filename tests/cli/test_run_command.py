@@ -17,6 +17,7 @@ from sgdf.bench.store.run_folder import RunFolder, State, Store
 def test_a_grid_from_beginning_to_end(place):
     shown = sgdf("run", "mine.toml", "--dry-run")
     assert re.search(r"^bench_tasks:Points\n.*\nsgd +1 waiting\nsgdf +1 waiting\n", shown, re.M)
+    assert "Timing bench_tasks:Points for a few seconds" in shown
     assert "0 of 2 runs are done in results/mine; the others take about" in shown
     assert not (place / "results").exists()
     done = sgdf("run", "mine.toml")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -143,7 +144,7 @@ def _show_plan(conduct: Conduct, crew: Crew, retry: bool) -> None:
     console, plan = make_console(), conduct.plan
     tables = tables_of(plan.runs)
     show(console, setting_tables(conduct.states, tables))
-    times = estimate(conduct.to_do(retry), conduct.store)
+    times = estimate(conduct.to_do(retry), conduct.store, partial(say, console))
     done = f"{len(conduct.with_result)} of {len(plan.runs)} runs are done in {plan.store}"
     say_all(console, f"{done}; {outlook(times, labels(tables), crew.workers)}")
     if any(isinstance(time, str) for time in times.values()):

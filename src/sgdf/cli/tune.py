@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -176,7 +177,8 @@ def _show_search(search: Search, crew: Crew) -> None:
     say(console, search_outlook(search))
     has_begun = (search.store / "search").exists()  # else to open its results would begin it
     done = SearchResult(search).spent if has_begun else 0
-    time = estimate([search.example], Store(search.store))[search.example.key]
+    times = estimate([search.example], Store(search.store), partial(say, console))
+    time = times[search.example.key]
     if isinstance(time, str):
         raise SpecError(f"{search.example.optimizer.name} would fail: {time}")
     left = len(search.candidates) * search.method.trials - done

@@ -5,24 +5,42 @@ from __future__ import annotations
 import json
 import math
 import time
+from collections.abc import Callable
+from typing import Any
+
+from torch import Tensor, nn
 
 from ..errors import StoreError, first_line
 from ..spec.run import Run
 from ..store.records import Row, RunTable, Seconds
 from ..store.run_folder import Store
-from ..tasks import Task
+from ..tasks import Supervised, Task
 from ..training.randomness import isolated
 from ..training.ranks import Ranks
 from ..training.trainer import Stopped, Trainer
 
 SAMPLE_SECONDS = 1.0
+"""How long a run is trained to estimate its time."""
+EVALUATION_SECONDS = 3.0
+"""After how long an evaluation is broken off; the rest of it is extrapolated."""
+
+Say = Callable[[str], None]
 
 
-def estimate(runs: list[Run], store: Store) -> dict[str, float | str]:
+def _say_nothing(line: str) -> None:
+    pass
+
+
+def estimate(runs: list[Run], store: Store, say: Say = _say_nothing) -> dict[str, float | str]:
     """Return the seconds of training that each of the runs has left, by key.
 
     Runs that differ only in seed, optimizer or schedule are assumed to take the same time. Where a
     run fails within that second, the reason takes the place of the time.
+
+    Args:
+        runs: the runs.
+        store: where runs like them may be finished.
+        say: receives a line about whatever takes its time.
     """
     known: dict[str, list[float]] = {}
     for folder in store.folders():
@@ -36,7 +54,7 @@ def estimate(runs: list[Run], store: Store) -> dict[str, float | str]:
     for run in runs:
         kind = _kind(run.as_table())
         try:
-            times = known.get(kind) or known.setdefault(kind, [_time_run(run)])
+            times = known.get(kind) or known.setdefault(kind, [_time_run(run, say)])
         except StoreError:
             raise  # missing data concern the other runs too
         except Exception as error:
@@ -61,13 +79,17 @@ def _kind(table: RunTable) -> str:
     return json.dumps([table["task"], table["train"]], sort_keys=True)
 
 
-def _time_run(run: Run) -> float:
+def _time_run(run: Run, say: Say) -> float:
     """Train for a second, and return how long the whole run would take.
 
     Nobody knows that of a function that trains by itself: NaN.
     """
     if run.train.by_function:
         return math.nan
+    say(
+        f"Timing {run.task.name} for a few seconds: loading, {SAMPLE_SECONDS:.0f} s of training, "
+        f"at most {EVALUATION_SECONDS:.0f} s of evaluation …"
+    )
     with isolated(run.seed, run.train.threads):
         trainer = Trainer(run, Ranks(alone=True))
         begun = time.monotonic()
@@ -79,26 +101,68 @@ def _time_run(run: Run) -> float:
                 raise Stopped
 
         try:
-            trainer.fit(pause)
+            trainer.fit(pause, lambda trainer, costly: _Sample(trainer))
         except Stopped:
             pass
         else:
             return total_seconds(trainer.seconds)
         step = (trainer.seconds["step"] + trainer.seconds["data"]) / max(1, trainer.step - 1)
-        cheap = _time_evaluation(trainer, costly=False)
+        cheap = _time_evaluation(trainer, costly=False, say=say)
         evaluations = math.ceil(trainer.epochs / run.train.evaluate_every)
         total = trainer.steps * step + evaluations * cheap
         if type(trainer.task).evaluate_costly is not Task.evaluate_costly:
             every = run.train.costly_every or trainer.epochs
-            costly = _time_evaluation(trainer, costly=True) - cheap
+            costly = _time_evaluation(trainer, costly=True, say=say) - cheap
             total += math.ceil(trainer.epochs / every) * max(0.0, costly)
         return total
 
 
-def _time_evaluation(trainer: Trainer, costly: bool) -> float:
-    before = trainer.seconds["evaluation"]
-    trainer.evaluate(costly)
-    return trainer.seconds["evaluation"] - before
+def _time_evaluation(trainer: Trainer, costly: bool, say: Say) -> float:
+    """Return how long an evaluation takes; a long one is not awaited."""
+    sample = _Sample(trainer)
+    try:
+        with sample:
+            trainer.evaluate(costly)
+    except Stopped:
+        if sample.share:
+            return sample.seconds / sample.share
+        say(f"An evaluation takes more than {sample.seconds:.0f} s, so the estimate is too low.")
+    return sample.seconds
+
+
+class _Sample:
+    """A context that breaks an evaluation off after some seconds, when it calls the model.
+
+    Attributes:
+        seconds: how long the evaluation took.
+        share: the part of its examples that it got to; 0 if that is not known.
+    """
+
+    def __init__(self, trainer: Trainer) -> None:
+        model = trainer.averaged.module if trainer.averaged else trainer.model
+        several = isinstance(model, nn.ModuleDict)
+        self.networks = list(model.children()) if several else [model]
+        if trainer.settings.compile:  # a hook would have them compiled again
+            self.networks = []
+        task, self.examples = trainer.task, 0
+        if isinstance(task, Supervised):  # which calls the model with each example once
+            self.examples = sum(len(task.data[split][0]) for split in trainer.splits)
+        self.seconds = self.share = 0.0
+
+    def __enter__(self) -> None:
+        self.begun, self.seen = time.monotonic(), 0
+        self.hooks = [one.register_forward_pre_hook(self._count) for one in self.networks]
+
+    def __exit__(self, *error: object) -> None:
+        self.seconds = time.monotonic() - self.begun
+        self.share = min(1.0, self.seen / self.examples) if self.examples else 0.0
+        for hook in self.hooks:
+            hook.remove()
+
+    def _count(self, network: nn.Module, inputs: tuple[Any, ...]) -> None:
+        if time.monotonic() - self.begun > EVALUATION_SECONDS:
+            raise Stopped
+        self.seen += len(inputs[0]) if inputs and isinstance(inputs[0], Tensor) else 0
 
 
 def total_seconds(seconds: Seconds) -> float:
