@@ -1,5 +1,6 @@
 """What people meet when they are wrong: one line that names the mistake, and what was meant."""
 
+import os
 import re
 
 import pytest
@@ -112,3 +113,22 @@ def test_targets_are_for_all_tasks_or_for_one():
     assert parse_target("digits-cnn = 0.97") == ("digits-cnn", 0.97)
     with pytest.raises(typer.BadParameter, match="is not a number"):
         parse_target("digits-cnn=much")
+
+
+@pytest.mark.usefixtures("_watchdog")
+def test_a_pipe_in_place_of_a_file_is_not_waited_for(place):
+    os.mkfifo(place / "pipe.toml")
+    (place / "mine.toml").write_text('extends = "pipe.toml"')
+    assert "extends = 'pipe.toml': is a pipe, not a file" in message_of("run", "mine.toml")
+    folder = place / "results/mine/runs/0123456789abcdef"
+    folder.mkdir(parents=True)
+    os.mkfifo(folder / "spec.toml")
+    assert "is a pipe, not a file" in message_of("run", folder / "spec.toml")
+
+
+def test_a_report_is_not_written_through_a_link(place):
+    make_run(place / "results/mine", [0.5])
+    (place / "elsewhere").mkdir()
+    (place / "results/mine/report").symlink_to(place / "elsewhere")
+    assert "is a link; name the folder to write to with --out" in message_of("report", "mine")
+    assert not list((place / "elsewhere").iterdir())

@@ -34,12 +34,15 @@ def write_report(
     stores: Sequence[Path], out: Path | None = None, targets: dict[str, float] | None = None
 ) -> None:
     """Write the report on some stores, and show the most important of it."""
+    from ..bench.errors import StoreError
     from ..bench.report.write import Report
     from .show.results import results_in_brief
 
     console, targets = make_console(), targets or {}
     folder = out or (stores[0] if len(stores) == 1 else stores[0].parent) / "report"
     with refusing():
+        if out is None and folder.is_symlink():  # it came with the runs, which may be a stranger's
+            raise StoreError(f"{folder} is a link; name the folder to write to with --out")
         made = Report.of(list(stores), targets)
         page = made.write(folder)
     for line in made.document.summary:

@@ -13,7 +13,7 @@ from ...present.document import Document
 from ...present.page import page
 from ...present.table import Table
 from ...present.words import plural
-from ..errors import SpecError
+from ..errors import SpecError, StoreError
 from ..paper.published import Published, published
 from ..store import files
 from ..store.run_folder import RunFolder, Store
@@ -76,6 +76,8 @@ class Report:
         """Write the report in every format, and return the path of the page."""
         with files.store_errors(folder):
             for part in ("figures", "tables"):
+                if (folder / part).is_symlink():
+                    raise StoreError(f"{folder / part} is a link: nothing is written through it")
                 (folder / part).mkdir(parents=True, exist_ok=True)
                 for path in (folder / part).iterdir():
                     if WRITTEN_BY_REPORTS.fullmatch(path.name):

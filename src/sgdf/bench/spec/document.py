@@ -10,6 +10,7 @@ from pathlib import Path
 from ..catalog.lookup import importable_from
 from ..errors import SpecError, naming, suggestion
 from ..store.records import Table
+from ..store.run_folder import store_of
 from .bundled import bundled_experiments, bundled_searches
 from .grid import as_list, change
 
@@ -33,6 +34,9 @@ def _load(source: str, folder: Path, through: tuple[Path, ...]) -> Table:
     if source not in bundled:
         importable_from(path.absolute().parent)
     importable_from(Path.cwd())
+    if path.is_fifo() and (through or store_of(path)):
+        # One that the user names may be a pipe, as in sgdf run <(command); here none would end.
+        raise SpecError("is a pipe, not a file")
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
