@@ -37,6 +37,7 @@ from locations import SUPPORT
 from searches import document_of, results_of
 from sgdf.bench.errors import SpecError, StoreError
 from sgdf.bench.jobs import ray_cluster
+from sgdf.bench.jobs.early_stop import first_runs
 from sgdf.bench.jobs.plan import Plan
 from sgdf.bench.jobs.ray_cluster import RayWorkers, check, connected, task_options
 from sgdf.bench.search.file import read_search
@@ -260,6 +261,19 @@ def test_a_run_that_kills_its_worker_fails_and_the_others_finish(tmp_path, addre
         "its worker died, 2 times in a row before it could save: WorkerCrashedError"
     )
     assert len(folder.environments()) == 2
+
+
+@needs_ray
+def test_runs_are_not_begun_after_the_first_ones_failed_alike(tmp_path, address):
+    path = experiment(tmp_path, task={"name": "bench_tasks:Raising"})
+    plan, diary = plan_of(path, tmp_path / "store"), Diary()
+    plan = dataclasses.replace(plan, first_runs=first_runs(plan.runs))
+    first = dataclasses.replace(plan, runs=tuple(plan.in_order[:2]))
+    RayWorkers(first, address, diary).work(never)  # so that the test depends on no timing
+    assert states(plan) == {State.FAILED: 2, State.WAITING: 2}
+    RayWorkers(plan, address, diary).work(never)
+    assert len(diary.of("begin")) == 2
+    assert states(plan) == {State.FAILED: 2, State.WAITING: 2}
 
 
 @needs_ray
