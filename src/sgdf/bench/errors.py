@@ -44,6 +44,11 @@ def place_of(error: BaseException) -> str:
     return f"{Path(best.filename).name}:{best.lineno} in {best.name}" if best else ""
 
 
+def is_users_own(file: str) -> bool:
+    """Return whether a file with code belongs to no installed package, nor to Python or sgdf."""
+    return _rank(file) == 0
+
+
 def _rank(file: str) -> int:
     """Return how remote a file is from the user's own code, which has rank 0."""
     if file.startswith("<") and not file.startswith("<ipython"):

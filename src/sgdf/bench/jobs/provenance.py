@@ -10,12 +10,17 @@ from typing import Any
 
 from ...environment import environment
 from ..catalog.optimizers import find_optimizer
+from ..errors import is_users_own
 from ..spec.run import Run
 from ..store.identity import digest
 from ..tasks import Task, find_trained
 from ..tasks.function import TrainingFunction
+from .imported_source import imported_files
 
-WATCHED = ("python", "torch", "sgdf", "task source", "optimizer source", "data")
+WATCHED = (
+    *("python", "torch", "sgdf"),
+    *("task source", "imported source", "optimizer source", "data"),
+)
 """Entries that should not change between the attempts of one run."""
 
 
@@ -44,10 +49,17 @@ def differences(entries: list[dict[str, Any]], current: dict[str, Any]) -> list[
 
 
 def sources(run: Run) -> dict[str, str]:
-    """Return digests of the files that define task and optimizer."""
+    """Return digests of the files that define task and optimizer.
+
+    The files that the user's own task imports from its folder have a digest of their own: earlier
+    versions did not record it, and it must not make their runs differ from today's.
+    """
     task = find_trained(run.task.name)
+    defined: Callable[..., Any] = task.call if isinstance(task, TrainingFunction) else task
+    imported = imported_digest(defined)
     return {
-        "task source": source_digest(task.call if isinstance(task, TrainingFunction) else task),
+        "task source": source_digest(defined),
+        **({"imported source": imported} if imported else {}),
         "optimizer source": source_digest(find_optimizer(run.optimizer.name)),
     }
 
@@ -65,5 +77,18 @@ def source_digest(target: Callable[..., Any]) -> str:
     """Return a digest of the file that defines ``target``; empty where there is none."""
     try:
         return digest(Path(inspect.getfile(target)).read_bytes())
+    except (TypeError, OSError):
+        return ""
+
+
+def imported_digest(target: Callable[..., Any]) -> str:
+    """Return a digest of what the file of ``target`` imports from its folder, if it is the user's.
+
+    It is empty if the file imports nothing from there.
+    """
+    try:
+        file = Path(inspect.getfile(target))
+        paths = imported_files(file) if is_users_own(str(file)) else []
+        return digest(b"\0".join(path.read_bytes() for path in paths)) if paths else ""
     except (TypeError, OSError):
         return ""
