@@ -118,7 +118,7 @@ def test_a_folder_that_cannot_be_used_does_not_stop_the_others(workers, tmp_path
     assert states(plan) == {State.WAITING: 1, State.FINISHED: 3}
     lines = {event["line"] for run, event in diary.of("end") if run == spoilt.key}
     assert len(lines) == 1
-    assert "lock: Is a directory" in lines.pop()
+    assert "lock is a folder, not a file" in lines.pop()
 
 
 @pytest.mark.usefixtures("workers_find_the_tasks")
