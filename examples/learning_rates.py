@@ -3,6 +3,8 @@
 A small network on scikit-learn's digits, a grid of learning rates for each optimizer, all
 else alike. Part of the training images are set aside for validation; the test set is not
 looked at.
+
+It needs the ``bench`` extra: ``pip install '.[bench]'``.
 """
 
 import argparse

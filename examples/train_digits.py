@@ -1,4 +1,7 @@
-"""Train a small convolutional network on scikit-learn's digits with SGDF."""
+"""Train a small convolutional network on scikit-learn's digits with SGDF.
+
+It needs scikit-learn, which the ``bench`` extra has: ``pip install '.[bench]'``.
+"""
 
 import torch
 from sklearn.datasets import load_digits

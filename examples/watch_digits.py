@@ -3,6 +3,8 @@
 Trains a small network with SGDF and prints what the monitor says. Then trains it at several
 batch sizes and learning rates, and prints the medians of the monitor's statistics over the second
 half of each training.
+
+It needs the ``bench`` extra: ``pip install '.[bench]'``.
 """
 
 import statistics

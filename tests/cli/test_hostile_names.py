@@ -16,7 +16,7 @@ from made_runs import begin, make_run, table_of
 from sgdf.bench.spec.document import apply_changes
 from sgdf.cli import progress
 from sgdf.cli.console import PlainConsole, make_console, refuse, say, show
-from sgdf.cli.show.table import Column, Table
+from sgdf.present.terminal import Column, Table
 
 HOSTILE = "x[/][bold]y\x1b[2J\x1b]0;title\x07\x9b31m\r\n\u202ez\ud800:smile:"
 SHOWN = r"x[/][bold]y\x1b[2J\x1b]0;title\x07\x9b31m\r\n\u202ez\ud800:smile:"

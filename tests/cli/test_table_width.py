@@ -13,7 +13,7 @@ from sgdf.bench.spec.bundled import bundled_experiments
 from sgdf.bench.tasks import TASKS
 from sgdf.cli import app
 from sgdf.cli.console import PlainConsole
-from sgdf.cli.show.table import Column, Table
+from sgdf.present.terminal import Column, Table
 
 TASK = "a_package.of_mine.with_tasks:AVeryLongNameOfATask"
 OPTIMIZERS_TRIED = [
@@ -46,7 +46,7 @@ def printed(*arguments, columns=80):
 def table_under(lines, heading):
     """Return the lines of a table from its heading on, without the notes below it."""
     start = next(i for i, line in enumerate(lines) if line.startswith(heading))
-    below = ("A wider terminal", "failed: ", "0 of ")
+    below = ("A wider terminal", "failed: ", "0 of ", "Timing ")
     return [*itertools.takewhile(lambda line: line and not line.startswith(below), lines[start:])]
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import io
+import shutil
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -10,7 +12,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from ..present.formats import plain_text
+from rich.console import Console
+
+from ..present.visible import visible
 from ..present.words import plural
 from .catalog.lookup import name_object
 from .catalog.optimizers import OPTIMIZERS
@@ -19,6 +23,7 @@ from .jobs.conduct import Conduct, Crew
 from .jobs.events import Event
 from .jobs.plan import Plan
 from .jobs.signals import stop_on_signals
+from .report.brief import results_in_brief
 from .report.write import Report, run_rows
 from .spec.grid import as_list, quote_lists
 from .spec.labels import labels
@@ -160,13 +165,12 @@ class Comparison:
 
     def __str__(self) -> str:
         """Return the table of results, and the verdict."""
-        document = self.report.document
-        parts = [*document.summary]
-        for section in document.sections:
-            tables = [t for t in document.tables if t.section == section and t.rows]
-            results = [plain_text(t) for t in tables if t.name.startswith("results-")]
-            parts += ["", section, *results, "", *document.notes.get(section, ())[1:]]
-        return "\n".join(parts)
+        document, text = self.report.document, io.StringIO()
+        console = Console(file=text, width=shutil.get_terminal_size().columns, color_system=None)
+        for part in (*document.summary, *results_in_brief(document)):
+            shown = visible(part) if isinstance(part, str) else part
+            console.print(shown, markup=False, highlight=False)
+        return "\n".join(map(str.rstrip, text.getvalue().splitlines()))
 
 
 def _do_runs(

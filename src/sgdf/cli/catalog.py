@@ -12,7 +12,7 @@ from .console import make_console, refusing, say_all
 from .options import Name
 
 if TYPE_CHECKING:
-    from .show.table import Table
+    from ..present.terminal import Table
 
 
 def tasks(name: Name = None) -> None:

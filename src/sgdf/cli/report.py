@@ -35,8 +35,8 @@ def write_report(
 ) -> None:
     """Write the report on some stores, and show the most important of it."""
     from ..bench.errors import StoreError
+    from ..bench.report.brief import results_in_brief
     from ..bench.report.write import Report
-    from .show.results import results_in_brief
 
     console, targets = make_console(), targets or {}
     folder = out or (stores[0] if len(stores) == 1 else stores[0].parent) / "report"
@@ -47,9 +47,7 @@ def write_report(
         page = made.write(folder)
     for line in made.document.summary:
         say(console, line)
-    for part in results_in_brief(made.document, bool(targets)):
-        console.print()
-        show(console, [part])
+    show(console, results_in_brief(made.document, bool(targets)))
     console.print()
     say(console, f"Report: {page}")
     say(

@@ -64,24 +64,6 @@ def markdown(table: Table) -> str:
     return "\n".join([*head, *rows, ""])
 
 
-def plain_text(table: Table) -> str:
-    """Return the rows of a table in aligned columns, numbers to the right.
-
-    >>> print(plain_text(Table("t", "", "", "", ("x", "n"), ((Cell("a"), Cell("1.5", 1.5)),))))
-    x    n
-    a  1.5
-    """
-    lines = [table.columns, *([cell.text for cell in row] for row in table.rows)]
-    columns = []
-    for i, column in enumerate(
-        zip(*([one_line(text) for text in line] for line in lines), strict=True)
-    ):
-        is_number = any(row[i].order is not None for row in table.rows)
-        width = max(map(len, column))
-        columns.append([text.rjust(width) if is_number else text.ljust(width) for text in column])
-    return "\n".join("  ".join(line).rstrip() for line in zip(*columns, strict=True))
-
-
 def markdown_text(text: str) -> str:
     """Return text that Markdown shows as it is."""
     return _MARKDOWN.sub(r"\\\1", one_line(text))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 NOTHING = "–"
 OVERALL = "Overall"
@@ -58,6 +58,21 @@ class Table:
     rows: tuple[tuple[Cell, ...], ...]
     measure: str = ""
     better: Mapping[str, str] = field(default_factory=dict)
+
+    def without_empty_columns(self) -> Table:
+        """Return the table without columns in which no row has anything.
+
+        >>> rows = ((Cell("a"), Cell(NOTHING)), (Cell("b"), Cell(NOTHING)))
+        >>> Table("t", "", "", "", ("x", "y"), rows).without_empty_columns().columns
+        ('x',)
+        """
+        texts = [[row[i].text for row in self.rows] for i in range(len(self.columns))]
+        kept = [i for i, column in enumerate(texts) if set(column) != {NOTHING}]
+        return replace(
+            self,
+            columns=tuple(self.columns[i] for i in kept),
+            rows=tuple(tuple(row[i] for i in kept) for row in self.rows),
+        )
 
 
 def number_cell(value: float | None, digits: int = 4) -> Cell:

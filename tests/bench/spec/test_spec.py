@@ -152,7 +152,7 @@ WRONG = {
     '[task]\nname = "digits-mlp"\nhidden = "wide"': ["hidden = 'wide'", "must be a whole number"],
     '[task]\nname = "../../etc/passwd:x"': ["../../etc/passwd:x", "no such task"],
     '[task]\nname = "nowhere:Task"': ["nowhere:Task", "cannot import", "nowhere"],
-    '[task]\nname = "os:system"\ncommand = "true"': ["os:system", "no subclass of"],
+    '[task]\nname = "os:system"\ncommand = "true"': ["os:system", "a training function takes"],
     '[task]\nname = "collections:Counter"': ["collections:Counter", "no subclass of"],
     "[task]\nhidden = 3": ["task.name: missing", "given: hidden"],
     '[optimizer]\nname = "sgdff"': ["optimizer 'sgdff'", "no such", "did you mean sgdf?"],

@@ -138,7 +138,7 @@ def _results(problem: Problem, index: int) -> Table:
         f"for {problem.metric}, {problem.direction}. The rows are ordered by {problem.judged_on} "
         f"{problem.metric}, best first; settings with lost or unfinished runs come last{marked}. "
         f"{how} "
-        "The training loss is that of the same epoch." + _spread_note(problem),
+        "A training loss is that of the same epoch." + _spread_note(problem),
         (
             "optimizer",
             "lr",
@@ -151,7 +151,7 @@ def _results(problem: Problem, index: int) -> Table:
         tuple(rows),
         measure,
         dict.fromkeys(metrics, problem.direction),
-    )
+    ).without_empty_columns()
 
 
 def _all_settings(problem: Problem, index: int) -> Table:

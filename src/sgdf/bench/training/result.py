@@ -20,7 +20,6 @@ from ..store.records import (
     chosen_epoch,
     divergence_in_words,
     figures_on,
-    is_chosen_on_test,
     splits_in,
 )
 from ..tasks import Task
@@ -104,12 +103,10 @@ def line_of(result: Result) -> str:
     chosen = chosen_epoch(result)
     if chosen is None:
         return "finished without an evaluation"
-    line = f"test {metric} {chosen['test'][metric]:.4g}"
-    if is_chosen_on_test(result):
-        return f"{line} (epoch {chosen['epoch']}, the best on test)"
-    return (
-        f"{line} (epoch {chosen['epoch']}, chosen on validation)" if "selected" in result else line
-    )
+    how = {"selected": "chosen on validation", "best_on_test": "the best on test"}
+    known = [words for name, words in how.items() if name in result and result["epoch"] > 1]
+    which = f" (epoch {chosen['epoch']}, {known[0]})" if known else ""
+    return f"test {metric} {chosen['test'][metric]:.4g}{which}"
 
 
 def _figures(row: Row) -> EpochFigures:

@@ -20,7 +20,7 @@ from ...bench.spec.bundled import bundled_experiments, bundled_searches
 from ...bench.spec.document import load_document
 from ...bench.spec.grid import as_list, grid_size
 from ...bench.tasks import TASKS
-from .table import Column, Table
+from ...present.terminal import Column, Table
 
 NO_GRID = ("name", "about", "probe")
 """Keys of an experiment whose lists stand for no more runs."""

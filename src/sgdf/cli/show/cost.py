@@ -8,8 +8,8 @@ from typing import Any
 from ...analysis.cost.measure import Result, Spread
 from ...analysis.cost.operations import SYMBOLS, Row
 from ...analysis.cost.report import Report, is_limit, label, three_digits
+from ...present.terminal import Column, Table
 from ...present.words import plural
-from .table import Column, Table
 
 
 def cost_tables(report: Report) -> Iterator[Table]:

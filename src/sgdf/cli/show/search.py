@@ -11,8 +11,8 @@ from ...bench.search.results import OUTCOMES, OptimizerResult, SearchResult
 from ...bench.search.search import Search
 from ...bench.search.space import Choices, Range
 from ...bench.spec.labels import setting_text
+from ...present.terminal import Column, Table
 from ...present.words import plural
-from .table import Column, Table
 
 
 def space_table(search: Search) -> Table:

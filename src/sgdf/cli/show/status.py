@@ -22,8 +22,8 @@ from ...bench.store.records import (
 )
 from ...bench.store.run_folder import RunFolder, State
 from ...bench.tasks.metric import direction_in_words, shown_as
+from ...present.terminal import Column, Table
 from ...present.words import duration, in_brackets, plural
-from .table import Column, Table
 
 if TYPE_CHECKING:
     from ...bench.spec.run import Run

@@ -1,4 +1,4 @@
-"""Tables for the terminal: the results of a report."""
+"""A report in brief, for the terminal and for notebooks: the tables of results, and the verdict."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from ...present.table import Table as ReportTable
-from .table import Column, Table
+from ...present.terminal import Column, Table
 
 if TYPE_CHECKING:
     from ...present.document import Document  # which needs matplotlib, and that takes its time
@@ -15,7 +15,7 @@ LEFT_OUT_FIRST = ("95 % interval", "training loss", "state", "ms a step", "lr", 
 """Beginnings of the titles of columns that a terminal may have no room for."""
 
 
-def results_in_brief(report: Document, with_targets: bool) -> Iterable[Any]:
+def results_in_brief(report: Document, with_targets: bool = False) -> Iterable[Any]:
     """Yield the main results, a table or a line at a time; the page has the rest."""
     for section in report.sections:
         for table in report.tables:
@@ -24,10 +24,9 @@ def results_in_brief(report: Document, with_targets: bool) -> Iterable[Any]:
             if table.name.startswith("results-"):
                 direction = next(iter(table.better.values()), "")
                 title = ", ".join(filter(None, (f"{section}: {table.measure}", direction)))
-                yield _terminal_table(table, title)
-                yield from report.notes[section][1:]
+                yield from ("", _terminal_table(table, title), "", *report.notes[section][1:])
             elif with_targets and table.name.startswith("target-"):
-                yield _terminal_table(table, table.title)
+                yield from ("", _terminal_table(table, table.title))
 
 
 def _terminal_table(table: ReportTable, title: str) -> Table:

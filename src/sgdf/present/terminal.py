@@ -14,7 +14,7 @@ from rich.cells import cell_len, set_cell_size
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.text import Text
 
-from ...present.visible import visible
+from .visible import visible
 
 GAP = 2
 """The spaces between two columns."""
