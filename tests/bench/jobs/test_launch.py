@@ -109,7 +109,6 @@ def test_a_task_that_kills_its_process_is_given_up_and_the_others_are_done(tmp_p
 def test_a_folder_that_cannot_be_used_does_not_stop_the_others(workers, tmp_path):
     plan, diary = plan_of(experiment(tmp_path), tmp_path / "store"), Diary()
     spoilt = Store(plan.store).folder(plan.runs[0].key)
-    (spoilt.path / "lock").unlink()
     (spoilt.path / "lock").mkdir()
     if workers == 1:
         plan.work(diary, threading.Event())

@@ -2,10 +2,10 @@
 
 import itertools
 import random
-import sys
 
 import pytest
 
+from call_counts import count_calls
 from made_runs import table_of
 from sgdf.bench.spec.labels import Labels, labels
 
@@ -74,22 +74,6 @@ def test_every_run_of_a_grid_has_a_label_of_its_own():
     names = labels(tables)
     assert len(set(names.values())) == len(tables)
     assert names["0"] == "points, sgd lr=0.1, train.epochs=1, seed 0"
-
-
-def count_calls(function):
-    """Return how many functions a function calls, those written in C included."""
-    calls = 0
-
-    def count(frame, event, argument):
-        nonlocal calls
-        calls += event in ("call", "c_call")
-
-    sys.setprofile(count)
-    try:
-        function()
-    finally:
-        sys.setprofile(None)
-    return calls
 
 
 def test_four_times_the_runs_need_four_times_the_work():

@@ -80,3 +80,17 @@ def test_a_change_of_any_character_is_noticed():
             assert spec_file.parse(changed, run_key(table)) == table
         except MismatchError:
             continue
+
+
+@pytest.mark.parametrize("odd", [{}, *ODD.values()], ids=["nothing odd", *ODD])
+def test_the_parts_make_the_same_file_as_the_whole(odd):
+    table = {**table_of(lr=True, seed=3), **odd}
+    for _ in range(2):
+        assert spec_file.encode(table) == tomli_w.dumps(table).encode()
+    assert spec_file.encode({**table, "seed": 4}) == tomli_w.dumps({**table, "seed": 4}).encode()
+
+
+def test_parts_that_are_equal_but_of_another_type_are_other_parts():
+    for value in (1, 1.0, True, "1"):
+        table = table_of(lr=value)
+        assert spec_file.encode(table) == tomli_w.dumps(table).encode()

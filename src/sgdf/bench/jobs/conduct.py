@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -15,15 +16,19 @@ import torch
 
 from ..errors import SpecError, StoreError
 from ..spec.run import Experiment, Run
+from ..store.files import store_errors
 from ..store.run_folder import State, Store
 from ..training.ranks import Ranks
 from . import ray_cluster
-from .events import Display
+from .events import Display, Event
 from .job import TO_DO, Job
 from .local import Workers
-from .plan import Plan
+from .plan import Plan, prepare_data
 from .provenance import differences, sources
 from .signals import Stop
+
+AHEAD_SECONDS = 0.5
+"""So long, before the first run and after each one, folders are made that other processes see."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +98,7 @@ class Conduct:
     @cached_property
     def states(self) -> dict[str, State]:
         """The state of each run before the work, by key."""
-        return {run.key: self.store.folder(run.key).state() for run in self.plan.runs}
+        return self.store.states(self.plan.keys)
 
     @property
     def with_result(self) -> list[Run]:
@@ -132,33 +137,66 @@ class Conduct:
         ]
 
     def prepare(self, retry: bool) -> None:
-        """Prepare every run's folder, and the data of the runs without a result.
+        """Prepare the data of the runs without a result, and the folders of as many runs as it can.
+
+        The folders of a large grid would take longer than the first run should wait: the others
+        are made whenever a run has ended, and each one at the latest when its run is due.
 
         Raises:
             SpecError: if an option of a task is invalid.
             StoreError: if data are missing and cannot be downloaded.
         """
-        self.without_result.prepare(self.retried(retry))
+        retried = self.retried(retry)
+        prepare_data(
+            run
+            for run in self.plan.runs
+            # A process that trains a run may die: then it is this one's to train.
+            if self.states[run.key] in (*TO_DO, State.RUNNING) or run.key in retried
+        )
+        with store_errors(self.plan.store):
+            self.plan.store.mkdir(parents=True, exist_ok=True)
+        for key in retried:
+            with contextlib.suppress(StoreError):  # it is reported when its run is due
+                self.store.folder(key).clear_failure()
         if self.experiment is not None:
             with contextlib.suppress(StoreError):  # a report can do without it
                 self.store.add_experiment(self.experiment.name, self.experiment.about)
-        for run in self.with_result:
-            with contextlib.suppress(
-                StoreError
-            ):  # the folder of a run with a result may be read-only
+        self._prepare_folders()
+
+    def _prepare_folders(self) -> None:
+        """Prepare folders of runs, where the last call ended, for ``AHEAD_SECONDS``.
+
+        A folder that cannot be used is reported when its run is due; that of a run with a result
+        may be read-only.
+        """
+        end = time.monotonic() + AHEAD_SECONDS
+        for run in self._unprepared:
+            with contextlib.suppress(StoreError):
                 self.store.folder(run.key).prepare(run.as_table())
+            if time.monotonic() > end:
+                return
+
+    @cached_property
+    def _unprepared(self) -> Iterator[Run]:
+        return iter([*self.without_result.runs, *self.with_result])
 
     def work(self, crew: Crew, display: Display, stop: Stop) -> None:
         """Train the runs without a result."""
+        ranks = Ranks()
+
+        def show(run: str, event: Event) -> None:
+            display(run, event)
+            if event["event"] == "end" and ranks.rank == 0 and not stop.is_set():
+                self._prepare_folders()
+
         # Under torchrun all ranks have to take the same runs, whenever each of them looked.
-        plan = self.plan if Ranks().count > 1 else self.without_result
+        plan = self.plan if ranks.count > 1 else self.without_result
         if plan.runs:
-            crew.work(plan, display, stop)
+            crew.work(plan, show, stop)
 
     def states_now(self) -> dict[str, State]:
         """Return the state of each run now, by key."""
-        now = {run.key: self.store.folder(run.key).state() for run in self.without_result.runs}
-        return {**self.states, **now}
+        return {**self.states, **self.store.states(self.without_result.keys)}
 
     def runs_not_begun(self, states: Mapping[str, State]) -> int:
         """Return how many runs wait because the first runs of their task have failed alike."""
@@ -168,8 +206,12 @@ class Conduct:
 
 def count_other_sources(store: Store, runs: Sequence[Run]) -> int:
     """Return how many runs were made with another source of their task or optimizer than now."""
+    now: dict[tuple[str, str], dict[str, str]] = {}
     count = 0
     for run in runs:
+        names = run.task.name, run.optimizer.name
+        if names not in now:
+            now[names] = sources(run)
         with contextlib.suppress(StoreError):  # of a run without a record nothing is known
-            count += bool(differences(store.folder(run.key).environments(), sources(run)))
+            count += bool(differences(store.folder(run.key).environments(), now[names]))
     return count

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..errors import SpecError, StoreError, first_line
-from ..spec.read import read
+from ..spec.read import read_runs
 from ..spec.run import ProbeSpec, Run
 from ..store.files import store_errors
 from ..store.records import Table
@@ -123,7 +123,7 @@ class Plan:
     @classmethod
     def from_table(cls, content: Table) -> Plan:
         """Return the plan of a worker's line."""
-        runs = tuple(run for table in content["runs"] for run in read(table, build=False).runs)
+        runs = read_runs(content["runs"])
         probes = tuple(ProbeSpec(**probe) for probe in content["probes"])
         first_runs = {task: tuple(keys) for task, keys in content["first_runs"].items()}
         return cls(runs, Path(content["store"]), content["checkpoint_every"], probes, first_runs)

@@ -53,10 +53,14 @@ def run_one(
 
     try:
         wanted = first and not stop.is_set() and folder.progress() in TO_DO
+        if wanted:
+            folder.prepare(run.as_table())
         with folder.claim() if wanted else contextlib.nullcontext(False) as ours:
             # Another process may have finished it before the claim.
             if not ranks.broadcast(ours and folder.progress() in TO_DO):
                 return False
+            if first:
+                folder.sync_table()
             tell({"event": "begin", "process": os.getpid()})
             state, line = train_run(
                 run,

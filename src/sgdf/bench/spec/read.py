@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -93,6 +93,12 @@ def read(document: Table, build: bool = True) -> Experiment:
         raise SpecError("[[probe]]: the task is a function that trains by itself: use sgdf.monitor")
     runs.sort(key=lambda run: run.seed)  # so that a part of the grid compares all optimizers
     return Experiment(name, about, tuple({run.key: run for run in runs}.values()), probes)
+
+
+def read_runs(tables: Iterable[Table]) -> tuple[Run, ...]:
+    """Return the runs whose tables these are, as ``Run.as_table`` returned them."""
+    once = _Once()
+    return tuple(_run(table, False, once) for own in tables for table in grid(own))
 
 
 def check_names(document: Table) -> None:

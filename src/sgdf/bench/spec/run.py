@@ -37,6 +37,11 @@ class Named:
     name: str
     options: Table
 
+    @cached_property
+    def table(self) -> Table:
+        """The part of a run's table about it; the runs of a grid share it."""
+        return {"name": self.name, **quote_lists(self.options)}
+
 
 @dataclass(frozen=True)
 class Schedule(Named):
@@ -44,6 +49,12 @@ class Schedule(Named):
 
     every: str = choice("epoch", ("epoch", "step"))
     warmup: int = whole(0, least=0)
+
+    @cached_property
+    def table(self) -> Table:
+        """The part of a run's table about it; the runs of a grid share it."""
+        own = {"name": self.name, "every": self.every, "warmup": self.warmup}
+        return {**own, **quote_lists(self.options)}
 
 
 @dataclass(frozen=True)
@@ -78,8 +89,9 @@ class Training:
         """How long the run is, in words."""
         return length_in_words(dataclasses.asdict(self))
 
-    def as_table(self) -> Table:
-        """Return it as a table; the newest keys stand in it only where they are used.
+    @cached_property
+    def table(self) -> Table:
+        """The part of a run's table about it; the newest keys stand in it only where they are used.
 
         So runs of earlier versions keep their names. A function that trains by itself has none of
         the bench's settings but the threads.
@@ -124,19 +136,17 @@ class Run:
     seed: int
 
     def as_table(self) -> RunTable:
-        """Return the run as an experiment that stands for this run alone."""
+        """Return the run as an experiment that stands for this run alone.
+
+        Runs share the parts of their tables: a caller must not change them.
+        """
         return {
             "seed": self.seed,
             "protocol": self.protocol,
-            "task": {"name": self.task.name, **quote_lists(self.task.options)},
-            "optimizer": {"name": self.optimizer.name, **quote_lists(self.optimizer.options)},
-            "schedule": {
-                "name": self.schedule.name,
-                "every": self.schedule.every,
-                "warmup": self.schedule.warmup,
-                **quote_lists(self.schedule.options),
-            },
-            "train": self.train.as_table(),
+            "task": self.task.table,
+            "optimizer": self.optimizer.table,
+            "schedule": self.schedule.table,
+            "train": self.train.table,
         }
 
     @cached_property

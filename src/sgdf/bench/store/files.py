@@ -108,11 +108,16 @@ def remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def write(path: Path, content: bytes) -> None:
+def write(path: Path, content: bytes, sync: bool = True) -> None:
     """Write a file in one atomic operation.
 
     Readers see the old file or the new one. Once this returns, the new file survives a loss
     of power.
+
+    Args:
+        path: the file.
+        content: all of its bytes.
+        sync: without it, this returns sooner, and the file may be empty after a loss of power.
 
     Raises:
         StoreError: if it cannot be written; the old file is untouched.
@@ -123,12 +128,14 @@ def write(path: Path, content: bytes) -> None:
             with temporary.open("xb") as file:
                 file.write(content)
                 file.flush()
-                os.fsync(file.fileno())
+                if sync:
+                    os.fsync(file.fileno())
             temporary.replace(path)
         except BaseException:
             temporary.unlink(missing_ok=True)
             raise
-        _sync(path.parent)
+        if sync:
+            _sync_one(path.parent)
 
 
 def append(path: Path, lines: bytes) -> None:
@@ -150,8 +157,14 @@ def put_aside(path: Path) -> None:
         path.rename(path.with_name(f"{path.name}.damaged"))
 
 
-def _sync(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
+def sync(path: Path) -> None:
+    """Make a file that was written without syncing survive a loss of power."""
+    _sync_one(path)
+    _sync_one(path.parent)
+
+
+def _sync_one(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:

@@ -27,8 +27,6 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-import tomli_w
-
 from ..errors import DamagedError, StoreError, first_line, place_of
 from . import files, lock, spec_file
 from .conform import MismatchError, conform
@@ -91,13 +89,24 @@ class RunFolder:
         return self.path.name
 
     def prepare(self, table: RunTable) -> None:
-        """Make the folder and write the run's table, unless it is there already."""
+        """Make the folder and write the run's table, unless it is there already.
+
+        Thousands of runs are prepared before the first one begins: the table of each is synced
+        when its training begins, and written again if it is lost before. Processes that write it
+        at the same time write the same.
+        """
+        path, content = self.path / "spec.toml", spec_file.encode(table)
+        if files.read(path) == content:
+            return
         with files.store_errors(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
         if self.table() is None:
-            with self.claim() as ours:  # else the process that holds the lock writes it
-                if ours:
-                    files.write(self.path / "spec.toml", tomli_w.dumps(table).encode())
+            files.write(path, content, sync=False)
+
+    def sync_table(self) -> None:
+        """Make the table, which ``prepare`` wrote, survive a loss of power."""
+        with files.store_errors(self.path):
+            files.sync(self.path / "spec.toml")
 
     def table(self) -> RunTable | None:
         """Return the run's table, or None if it is missing or damaged."""
@@ -333,6 +342,14 @@ class Store:
     def folders(self) -> list[RunFolder]:
         """Return the folders of all runs."""
         return [RunFolder(path) for path in sorted((self.path / "runs").glob("*")) if path.is_dir()]
+
+    def states(self, keys: Iterable[str]) -> dict[str, State]:
+        """Return the state of each of these runs; a run that has no folder is waiting."""
+        try:
+            names = set(os.listdir(self.path / "runs"))
+        except FileNotFoundError:
+            names = set()
+        return {key: self.folder(key).state() if key in names else State.WAITING for key in keys}
 
     def add_experiment(self, name: str, about: str) -> None:
         """Record what an experiment whose runs are kept here says about itself."""
