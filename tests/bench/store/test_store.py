@@ -137,6 +137,21 @@ def test_two_processes_can_prepare_a_run_at_once(tmp_path):
         assert Store(place).folder(run_of().key).table() == run_of().as_table()
 
 
+def test_a_process_that_claims_a_run_may_remove_what_another_one_writes(store, run, monkeypatch):
+    folder, replace = store.folder(run.key), Path.replace
+
+    def late(temporary, path):
+        monkeypatch.setattr(Path, "replace", replace)
+        folder.prepare(run.as_table())  # as if by another process, which claims the run then
+        with folder.claim() as ours:
+            assert ours
+        return replace(temporary, path)
+
+    monkeypatch.setattr(Path, "replace", late)
+    folder.prepare(run.as_table())
+    assert folder.table() == run.as_table()
+
+
 def test_a_damaged_spec_is_seen_and_written_anew(store, run):
     folder, _, _ = do(run, store)
     flip(folder.path / "spec.toml", position=7)
@@ -287,3 +302,17 @@ def test_a_result_is_read_and_its_metrics_are_hashed_once(store, run, monkeypatc
     assert len(hashed) == 2
     flip(folder.path / "metrics.jsonl")
     assert folder.state_and_result() == (State.DAMAGED, None)
+
+
+def test_the_lock_of_a_finished_run_is_not_asked_for(store, run, monkeypatch):
+    folder, _, _ = do(run, store)
+    monkeypatch.setattr(RunFolder, "owner", None)
+    assert folder.state() is State.FINISHED
+
+
+def test_a_run_that_ends_while_it_is_looked_at_is_finished(store, run, monkeypatch):
+    folder = store.folder(run.key)
+    folder.prepare(run.as_table())
+    assert folder.state() is State.WAITING
+    monkeypatch.setattr(RunFolder, "owner", lambda self: do(run, store) and None)
+    assert folder.state_and_result() == (State.FINISHED, folder.result())

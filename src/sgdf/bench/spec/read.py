@@ -11,6 +11,7 @@ need the class that they are for; last, each optimizer and schedule is made once
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import re
 from collections.abc import Callable, Iterable
@@ -85,14 +86,22 @@ def read(document: Table, build: bool = True) -> Experiment:
         raise SpecError(f"stands for {size:,} runs; at most {MAX_RUNS:,} are allowed")
     once = _Once()
     tables = list(grid(document))
-    for table in tables:
+    settings = _first_of_each_setting(tables)
+    for table in settings.values():
         _check_run_names(table, once)
+    for table in tables:
+        _check_seed(table)
     probes = tuple(_probe(table, build) for table in probe_tables)
-    runs = [_run(table, build, once) for table in tables]
-    if probes and any(run.train.by_function for run in runs):
+    made = {setting: _run(table, build, once) for setting, table in settings.items()}
+    if probes and any(run.train.by_function for run in made.values()):
         raise SpecError("[[probe]]: the task is a function that trains by itself: use sgdf.monitor")
-    runs.sort(key=lambda run: run.seed)  # so that a part of the grid compares all optimizers
-    return Experiment(name, about, tuple({run.key: run for run in runs}.values()), probes)
+    runs: dict[tuple[int, str], Run] = {}
+    for table in tables:
+        run, seed = made[_setting_of(table)], table.get("seed", 0)
+        # Two settings may be one, once every option is filled in: then they have the same key.
+        runs.setdefault((seed, run.key), dataclasses.replace(run, seed=seed))
+    # Sorted, so that a part of the grid compares all optimizers.
+    return Experiment(name, about, tuple(sorted(runs.values(), key=lambda run: run.seed)), probes)
 
 
 def read_runs(tables: Iterable[Table]) -> tuple[Run, ...]:
@@ -114,9 +123,24 @@ def check_names(document: Table) -> None:
         ]
     _refuse_repetitions(rest)
     if grid_size(rest) <= MAX_RUNS:
-        once = _Once()
-        for table in grid(rest):
+        once, tables = _Once(), list(grid(rest))
+        for table in _first_of_each_setting(tables).values():
             _check_run_names(table, once)
+        for table in tables:
+            _check_seed(table)
+
+
+def _first_of_each_setting(tables: list[Table]) -> dict[tuple[int, ...], Table]:
+    """Return a table of each setting: those of a grid that differ in the seed alone are one."""
+    settings: dict[tuple[int, ...], Table] = {}
+    for table in tables:
+        settings.setdefault(_setting_of(table), table)
+    return settings
+
+
+def _setting_of(table: Table) -> tuple[int, ...]:
+    """Return the identities of all values but the seed: the tables of a grid share the objects."""
+    return tuple(id(value) for key, value in table.items() if key != "seed")
 
 
 def _refuse_repetitions(document: Table) -> None:
@@ -167,9 +191,7 @@ def _check_run_names(table: Table, once: _Once) -> None:
     for key, value in table.items():
         if key not in KEYS:
             raise SpecError(unknown_key(key, value, ("name", "about", "extends", "probe", *KEYS)))
-    seed, protocol = table.get("seed", 0), table.get("protocol", "validation")
-    if not isinstance(seed, int) or isinstance(seed, bool) or not 0 <= seed < 2**32:
-        raise SpecError(f"seed = {seed!r}: must be a whole number from 0 to 2^32 - 1")
+    protocol = table.get("protocol", "validation")
     if protocol not in PROTOCOLS:
         raise SpecError(f"protocol = {protocol!r}: must be one of {', '.join(PROTOCOLS)}")
     once(read_table, Training, _training(table), "train")
@@ -179,6 +201,12 @@ def _check_run_names(table: Table, once: _Once) -> None:
         ("schedule", SCHEDULERS, DEFAULT_SCHEDULE),
     ):
         once(_check_name, _table(table, kind, default), kind, known)
+
+
+def _check_seed(table: Table) -> None:
+    seed = table.get("seed", 0)
+    if not isinstance(seed, int) or isinstance(seed, bool) or not 0 <= seed < 2**32:
+        raise SpecError(f"seed = {seed!r}: must be a whole number from 0 to 2^32 - 1")
 
 
 def _check_name(table: Table, kind: str, known: dict[str, str]) -> None:

@@ -135,7 +135,7 @@ def write(path: Path, content: bytes, sync: bool = True) -> None:
             temporary.unlink(missing_ok=True)
             raise
         if sync:
-            _sync_one(path.parent)
+            _sync_folder(path.parent)
 
 
 def append(path: Path, lines: bytes) -> None:
@@ -159,12 +159,15 @@ def put_aside(path: Path) -> None:
 
 def sync(path: Path) -> None:
     """Make a file that was written without syncing survive a loss of power."""
-    _sync_one(path)
-    _sync_one(path.parent)
+    _sync(open_plain(path, os.O_RDONLY))
+    _sync_folder(path.parent)
 
 
-def _sync_one(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
+def _sync_folder(folder: Path) -> None:
+    _sync(os.open(folder, os.O_RDONLY))
+
+
+def _sync(descriptor: int) -> None:
     try:
         os.fsync(descriptor)
     finally:

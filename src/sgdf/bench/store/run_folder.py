@@ -21,7 +21,7 @@ import math
 import os
 import re
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -96,12 +96,21 @@ class RunFolder:
         at the same time write the same.
         """
         path, content = self.path / "spec.toml", spec_file.encode(table)
-        if files.read(path) == content:
-            return
+        with contextlib.suppress(DamagedError):
+            if files.read(path) == content:
+                return
         with files.store_errors(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
-        if self.table() is None:
+        if self.table() is not None:
+            return
+        try:
             files.write(path, content, sync=False)
+        except StoreError:
+            # Another process wrote it, claimed the run and removed unfinished files; or a folder
+            # has its name, which a claim puts aside.
+            with self.claim() as ours:
+                if ours and self.table() is None:
+                    files.write(path, content, sync=False)
 
     def sync_table(self) -> None:
         """Make the table, which ``prepare`` wrote, survive a loss of power."""
@@ -133,8 +142,15 @@ class RunFolder:
 
     def state_and_result(self) -> tuple[State, Result | None]:
         """Return the state of the run and, if it is finished or diverged, its result."""
-        if self.owner():  # asked first: a process writes the result before it releases the lock
+        state, result = self._look()
+        if state.has_result:  # and no lock is asked for, which takes its time on a network disk
+            return state, result
+        if self.owner():
             return State.RUNNING, None
+        # Its process may have written the result, and released the lock, since the first look.
+        return self._look()
+
+    def _look(self) -> tuple[State, Result | None]:
         try:
             return self._judge()
         except DamagedError:
@@ -345,11 +361,14 @@ class Store:
 
     def states(self, keys: Iterable[str]) -> dict[str, State]:
         """Return the state of each of these runs; a run that has no folder is waiting."""
+        keys = list(keys)
         try:
-            names = set(os.listdir(self.path / "runs"))
+            there = set(os.listdir(self.path / "runs"))
         except FileNotFoundError:
-            names = set()
-        return {key: self.folder(key).state() if key in names else State.WAITING for key in keys}
+            there = set()
+        except OSError:
+            there = set(keys)  # the look into each folder says what is wrong
+        return {key: self.folder(key).state() if key in there else State.WAITING for key in keys}
 
     def add_experiment(self, name: str, about: str) -> None:
         """Record what an experiment whose runs are kept here says about itself."""

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TypedDict
+import importlib.util
+from pathlib import Path
+from typing import Any, TypedDict
 
+import numpy as np
 import torch
 
 from ..supervised import Pair
@@ -20,11 +23,23 @@ class Splits(TypedDict):
     test: Pair
 
 
-def digits() -> Splits:
-    """Return the images, with values from 0 to 1, and their labels, split once for all."""
+def _pixels_and_digits() -> tuple[Any, Any]:
+    """Return the rows of pixels, with values from 0 to 16, and the digit of each."""
+    package = importlib.util.find_spec("sklearn")
+    for folder in (package and package.submodule_search_locations) or ():
+        table = Path(folder) / "datasets" / "data" / "digits.csv.gz"
+        if table.is_file():  # to load the package that it belongs to takes a second
+            rows = np.loadtxt(table, delimiter=",")
+            return rows[:, :-1], rows[:, -1]
     from sklearn.datasets import load_digits
 
     pixels, digits = load_digits(return_X_y=True)
+    return pixels, digits
+
+
+def digits() -> Splits:
+    """Return the images, with values from 0 to 1, and their labels, split once for all."""
+    pixels, digits = _pixels_and_digits()
     order = torch.randperm(len(pixels), generator=torch.Generator().manual_seed(0))
     images = torch.tensor(pixels, dtype=torch.float32).view(-1, 1, 8, 8)[order] / 16
     labels = torch.tensor(digits, dtype=torch.int64)[order]
