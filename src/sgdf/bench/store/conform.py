@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable
-from functools import cache, partial
+from functools import cache
 from types import NoneType, UnionType
 from typing import (
     Annotated,
@@ -56,6 +56,7 @@ class MismatchError(ValueError):
 
     def within(self, key: str) -> MismatchError:
         """Return the same about a table that has this one under a key."""
+        key = key[:LONGEST_KEY]
         return MismatchError(self.what, f"{key}.{self.key}" if self.key else key)
 
 
@@ -119,6 +120,8 @@ def _check_type(kind: type) -> Check:
 
 
 def _check_number(value: Any) -> float:
+    if type(value) is float and -LARGEST_NUMBER <= value <= LARGEST_NUMBER:  # nearly always
+        return value
     if type(value) not in (int, float):
         raise _refuse(value, "a number")
     if value > LARGEST_NUMBER or value < -LARGEST_NUMBER:
@@ -128,18 +131,20 @@ def _check_number(value: Any) -> float:
 
 def _check_plain(value: Any, depth: int = DEEPEST) -> Any:
     """Return a value that a user may have written, or refuse it."""
+    kind = type(value)
+    if kind is str or kind is bool:
+        return value
+    if kind is float or kind is int:
+        if value != value or (kind is int and abs(value) > LARGEST_INTEGER):
+            raise MismatchError("must be a number of 64 bits")
+        return value
     if not depth:
         raise MismatchError("is nested too deeply")
-    if type(value) is dict:
-        check = partial(_check_plain, depth=depth - 1)
-        return {key: _check_entry(check, key, inner) for key, inner in value.items()}
-    if type(value) is list:
+    if kind is list:
         return [_check_plain(item, depth - 1) for item in value]
-    if type(value) not in (str, bool, int, float):
+    if kind is not dict:
         raise _refuse(value, "a text, a number, true or false, a list or a table")
-    if value != value or (type(value) is int and abs(value) > LARGEST_INTEGER):
-        raise MismatchError("must be a number of 64 bits")
-    return value
+    return _check_values(value, lambda inner: _check_plain(inner, depth - 1))
 
 
 def _check_rule(check: Check, rule: Rule) -> Check:
@@ -165,16 +170,26 @@ def _check_table(check: Check) -> Check:
     def check_values(value: Any) -> dict[str, Any]:
         if type(value) is not dict:
             raise _refuse(value, "a table")
-        return {key: _check_entry(check, key, inner) for key, inner in value.items()}
+        return _check_values(value, check)
 
     return check_values
+
+
+def _check_values(table: dict[str, Any], check: Check) -> dict[str, Any]:
+    checked, key = {}, ""
+    try:
+        for key, inner in table.items():
+            checked[key] = check(inner)
+    except MismatchError as mismatch:
+        raise mismatch.within(key) from None
+    return checked
 
 
 def _check_record(kind: Any) -> Check:
     hints = get_type_hints(kind, include_extras=True)
     checks = {name: _check(hint) for name, hint in hints.items()}
     required = {name for name, hint in hints.items() if get_origin(hint) is not NotRequired}
-    check_other = _check(FURTHER_TABLES[kind]) if kind in FURTHER_TABLES else None
+    further = _check(FURTHER_TABLES[kind]) if kind in FURTHER_TABLES else None
 
     def check(value: Any) -> dict[str, Any]:
         if type(value) is not dict:
@@ -182,17 +197,13 @@ def _check_record(kind: Any) -> Check:
         missing = required - value.keys()
         if missing:
             raise MismatchError("missing", min(missing))
-        result = {}
-        for key, inner in value.items():
-            own = checks.get(key) or (check_other if type(inner) is dict else None)
-            result[key] = _check_entry(own, key, inner) if own else inner
-        return result
+        checked, key = {}, ""
+        try:
+            for key, inner in value.items():
+                own = checks.get(key) or (further if type(inner) is dict else None)
+                checked[key] = own(inner) if own else inner
+        except MismatchError as mismatch:
+            raise mismatch.within(key) from None
+        return checked
 
     return check
-
-
-def _check_entry(check: Check, key: str, value: Any) -> Any:
-    try:
-        return check(value)
-    except MismatchError as mismatch:
-        raise mismatch.within(key[:LONGEST_KEY]) from None
