@@ -218,6 +218,35 @@ def test_interrupting_saves_and_the_same_command_resumes(place, monkeypatch):
     assert "wrote results/mine-tune/mine-tuned.toml" in done
 
 
+def test_a_moved_folder_is_resumed(place):
+    arguments = ["tune", "mine.toml", "--optimizer", "sgd", "--set", "train.epochs=1"]
+    sgdf(*arguments, "--trials", 2)
+    Path("results").rename("moved")
+    done = sgdf(*arguments, "--trials", 4, "--out", "moved/mine-tune")
+    assert "2 of 4 trials are done in moved/mine-tune" in done
+    assert done.count("begins") == 2
+    Path("link").symlink_to("moved")
+    again = sgdf(*arguments, "--trials", 4, "--out", "link/mine-tune")
+    assert "4 of 4 trials are done in link/mine-tune" in again
+    assert "begins" not in again
+
+
+@pytest.mark.parametrize("name", ["search.journal", "search/id", "search.json"])
+def test_a_damaged_file_of_a_search_is_named(place, name):
+    arguments = ["tune", "mine.toml", "--trials", 1, "--optimizer", "sgd"]
+    arguments += ["--set", "train.epochs=1", "--out", "store"]
+    sgdf(*arguments)
+    path = Path("store", name)
+    whole = path.read_bytes()
+    path.write_bytes(b"\xff" + whole[1:])
+    for option in ([], ["--dry-run"]):
+        output = sgdf(*arguments, *option, code=2)
+        assert re.search(rf"^sgdf: \S*{path}: ", output, re.M)
+        assert "runs of all trials are in store/runs" in output or "No trial is lost" in output
+    path.write_bytes(whole)
+    assert "1 of 1 trials are done" in sgdf(*arguments)
+
+
 @pytest.mark.parametrize("name", bundled_searches())
 def test_bundled_searches_are_in_order(name, tmp_path):
     search = read_search(load_document(name), store=tmp_path, storage="")

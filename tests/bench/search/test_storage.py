@@ -25,10 +25,10 @@ for _ in range(10):
 HOLDER = """
 import sys, time
 from pathlib import Path
-from sgdf.bench.search.storage import RecordLock
-RecordLock(Path(sys.argv[1])).acquire()
-print("held", flush=True)
-time.sleep(60)
+from sgdf.bench.store import lock
+with lock.wait_for(Path(sys.argv[1] + ".lock")):
+    print("held", flush=True)
+    time.sleep(60)
 """
 
 
@@ -110,7 +110,7 @@ def test_later_errors_of_the_storage_are_store_errors(path, monkeypatch):
     study = study_at(path)
     with monkeypatch.context() as patch:
         patch.setattr("os.fsync", mock.Mock(side_effect=OSError(28, "No space left on device")))
-        with pytest.raises(StoreError, match=r"the storage of the trials: .*No space left"):
+        with pytest.raises(StoreError, match=rf"cannot write {path}: No space left"):
             study.ask()
 
 

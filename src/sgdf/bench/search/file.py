@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import fields, replace
-from typing import Any
+from typing import Any, TypedDict
 
 from ..catalog.optimizers import find_optimizer, optimizer_options
-from ..errors import SpecError, naming
+from ..errors import DamagedError, SpecError, naming
 from ..spec.fields import read_table, unknown_key
 from ..spec.grid import as_list, grid, quote_lists
 from ..spec.machine import automatic_device, resolve_machine
 from ..spec.read import read
-from ..store import files
+from ..store.record_files import read_record
 from ..store.records import Table
 from ..tasks import find_task
 from .search import Candidate, Method, Search
 from .space import Choices, Range, Space, default_space, fill_grid, read_space
 from .storage import absolute_url
+
+
+class _RecordedSearch(TypedDict):
+    search: dict[str, Any]
+    optimizer: list[dict[str, Any]]
+
+
+class _SearchRecord(TypedDict):
+    """What is read of ``search.json``, which has more."""
+
+    search: _RecordedSearch
 
 
 def read_search(
@@ -86,11 +96,19 @@ def merge_with_record(search: Search) -> Search:
 
     Raises:
         SpecError: if the record is that of another search.
+        DamagedError: if the record is none.
     """
+    path = search.store / "search.json"
     try:
-        recorded = json.loads(files.read(search.store / "search.json"))["search"]
-    except (ValueError, KeyError):  # no record yet
+        record = read_record(path, _SearchRecord)
+    except DamagedError as error:
+        raise DamagedError(
+            f"{error}. No trial is lost: rename the file, and search again all optimizers that it "
+            "is to have; their trials are done"
+        ) from error
+    if record is None:
         return search
+    recorded: Table = dict(record["search"])
     new = search.document()
     # The number of trials may change: a larger budget continues the search.
     old = {**recorded, "search": {**recorded["search"], "trials": search.method.trials}}

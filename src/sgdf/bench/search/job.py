@@ -8,7 +8,6 @@ from pathlib import Path
 
 import optuna
 
-from ..errors import SpecError
 from ..jobs.events import Display
 from ..jobs.job import job_line
 from ..jobs.plan import prepare_data
@@ -18,8 +17,8 @@ from ..store.files import store_errors
 from ..store.records import Table
 from ..training.ranks import Ranks, uses_cuda
 from .file import read_search
+from .ownership import mark_storage, open_trials
 from .search import Search
-from .storage import open_storage, storage_mark
 from .trial import TrialRun
 from .trials import Trials
 
@@ -64,23 +63,21 @@ class SearchJob:
 
         Raises:
             SpecError: if the folder's trials are kept in another storage.
+            DamagedError: if its files are not as written.
         """
         prepare_data([self.search.example])
         with store_errors(self.store):
-            self.store.mkdir(parents=True, exist_ok=True)
-        storage = open_storage(self.search.storage)
-        path, mark = self.store / "search" / "storage", storage_mark(self.search.storage)
-        with store_errors(path):
-            path.parent.mkdir(exist_ok=True)
-        if files.read(path) not in (b"", mark):
-            raise SpecError(f"--storage: the trials of {self.store} are kept in another one")
-        files.write(path, mark)
-        for candidate in self.search.candidates if retry else ():
-            Trials(self.search, candidate, storage).retry()
+            files.make_folder(self.store)
+        storage = open_trials(self.search)
+        for candidate in self.search.candidates:
+            trials = Trials(self.search, candidate, storage)  # which makes its study
+            if retry:
+                trials.retry()
+        mark_storage(self.search)
 
     def parts(self) -> list[SearchJob]:
         """Return a job for each trial that has not ended, with the optimizers taking turns."""
-        storage = open_storage(self.search.storage)
+        storage = open_trials(self.search)
         left = [
             Trials(self.search, candidate, storage).left for candidate in self.search.candidates
         ]
@@ -106,7 +103,7 @@ class SearchJob:
 
     def work(self, display: Display, stop: Stop) -> None:
         """Work on trials until none is left for this process; the optimizers take turns."""
-        storage, ranks = open_storage(self.search.storage), Ranks(alone=True)
+        storage, ranks = open_trials(self.search), Ranks(alone=True)
         with_trials = [
             Trials(self.search, candidate, storage) for candidate in self.search.candidates
         ]

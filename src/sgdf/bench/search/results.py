@@ -15,8 +15,8 @@ from ..jobs.provenance import commit
 from ..spec.run import Run
 from ..store.records import Table
 from ..tasks.metric import Metric
+from .ownership import open_trials
 from .search import Candidate, Search
-from .storage import open_storage
 from .trials import Trials
 
 OUTCOMES = ("finished", "pruned", "diverged", "failed")
@@ -135,7 +135,7 @@ class SearchResult:
     """
 
     def __init__(self, search: Search) -> None:
-        self.search, storage = search, open_storage(search.storage)
+        self.search, storage = search, open_trials(search)
         self.metric = search.metric
         self.optimizers: list[OptimizerResult] = []
         for candidate in search.candidates:

@@ -1,32 +1,20 @@
-"""Where Optuna keeps the trials of a search: a journal beside the runs, or a database.
-
-The journal is a file to which processes append lines under a record lock. The operating system
-releases the lock when its process ends, however it ends, and a file server keeps it for processes
-on other machines. If a process dies while it writes, the next writer removes the incomplete line.
-"""
+"""Where Optuna keeps the trials of a search: a journal beside the runs, or a database."""
 
 from __future__ import annotations
 
-import contextlib
-import os
 from pathlib import Path
 from typing import Any, cast
 
 from optuna.exceptions import StorageInternalError
 from optuna.storages import BaseStorage, get_storage
-from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock, JournalStorage
+from optuna.storages.journal import JournalStorage
 from sqlalchemy.exc import SQLAlchemyError
 
-from ..errors import SpecError, StoreError, first_line
-from ..store import lock
-from ..store.files import store_errors
-from ..store.identity import digest
+from ...present.words import plural
+from ..errors import DamagedError, SpecError, StoreError, first_line
+from .journal import Journal
 
 JOURNAL, SQLITE = "journal:///", "sqlite:///"
-PAUSE_SECONDS = 0.01
-"""Between two attempts to lock the journal: every trial writes to it several times."""
-BLOCK_BYTES = 4096
-"""How much of the journal is read at a time to find the end of its last complete line."""
 
 
 def journal_url(path: Path) -> str:
@@ -48,9 +36,14 @@ def absolute_url(url: str) -> str:
     return url
 
 
-def storage_mark(url: str) -> bytes:
-    """Return a digest that identifies a storage: its URL may hold a password."""
-    return digest(url.encode()).encode()
+def path_within(url: str, folder: Path) -> str | None:
+    """Return where the file of a storage is within a folder, or None if it is not there."""
+    for scheme in (JOURNAL, SQLITE):
+        if url.startswith(scheme) and len(url) > len(scheme):
+            path = Path(url.removeprefix(scheme)).resolve()
+            if path.is_relative_to(folder.resolve()):
+                return str(path.relative_to(folder.resolve()))
+    return None
 
 
 def open_storage(url: str) -> BaseStorage:
@@ -60,14 +53,11 @@ def open_storage(url: str) -> BaseStorage:
 
     Raises:
         SpecError: if the URL names no storage, or its server does not answer.
+        DamagedError: if it is a journal that cannot be read to its end; the message says how many
+            trials can be.
     """
     if url.startswith(JOURNAL):
-        path = Path(url.removeprefix(JOURNAL))
-        with store_errors(path):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.open("ab").close()
-        backend = JournalFileBackend(str(path), RecordLock(path))
-        return cast("BaseStorage", _Guarded(JournalStorage(backend)))
+        return cast("BaseStorage", _Guarded(_open_journal(Path(url.removeprefix(JOURNAL)))))
     try:
         return cast("BaseStorage", _Guarded(get_storage(url)))
     except Exception as error:  # of SQLAlchemy or a database driver, or a driver is not installed
@@ -76,6 +66,31 @@ def open_storage(url: str) -> BaseStorage:
             f"--storage: cannot be opened: {line}; allowed: {JOURNAL}PATH, {SQLITE}PATH, or the "
             "URL of a database server"
         ) from error
+
+
+def _open_journal(path: Path) -> JournalStorage:
+    journal = Journal(path)
+    try:
+        return JournalStorage(journal)
+    except OSError as error:
+        raise StoreError(f"cannot read {path}: {error.strerror or error}") from error
+    except DamagedError as error:
+        what, whole = str(error), journal.lines_read
+    except StoreError:
+        raise
+    except Exception as error:  # a line without a digest can make Optuna raise anything
+        whole = journal.lines_read - 1
+        what = f"{path}: line {whole + 1} is not as it was written: {first_line(error)}"
+    before = JournalStorage(Journal(path, most=whole))
+    trials = [
+        trial
+        for study in before.get_all_studies()
+        for trial in before.get_all_trials(study._study_id, deepcopy=False)
+    ]
+    ended = sum(trial.state.is_finished() for trial in trials)
+    raise DamagedError(
+        f"{what}; the lines before it have {plural(len(trials), 'trial')}, {ended} of them ended"
+    )
 
 
 class _Guarded:
@@ -96,40 +111,3 @@ class _Guarded:
                 raise StoreError(f"the storage of the trials: {first_line(error)}") from error
 
         return call
-
-
-class RecordLock(JournalFileOpenLock):
-    """The lock under which one process at a time writes to a journal.
-
-    Optuna's own locks outlive a process that is killed; this one does not.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.holding = contextlib.ExitStack()
-
-    def acquire(self) -> bool:
-        """Wait for the lock, then remove an incomplete last line from the journal."""
-        path = self.path.with_name(self.path.name + ".lock")
-        with contextlib.ExitStack() as holding:
-            holding.enter_context(lock.wait_for(path, PAUSE_SECONDS))
-            self._remove_incomplete_line()
-            self.holding = holding.pop_all()  # held from here on, unless the line above raised
-        return True
-
-    def release(self) -> None:
-        """Let other processes write."""
-        self.holding.close()
-
-    def _remove_incomplete_line(self) -> None:
-        with store_errors(self.path), self.path.open("rb+") as journal:
-            size = complete = journal.seek(0, os.SEEK_END)
-            while complete:
-                start = max(0, complete - BLOCK_BYTES)
-                journal.seek(start)
-                newline = journal.read(complete - start).rfind(b"\n")
-                complete = start + newline + 1
-                if newline >= 0:
-                    break
-            if complete != size:
-                journal.truncate(complete)

@@ -97,22 +97,28 @@ class TrialRun:
                 watch,
             )
             state = folder.progress()
+            if state.has_result and watch is not never_stop:
+                self._report(folder.rows())  # of a run that was trained without this trial too
             if tried or state.has_result or state is State.FAILED:
                 return state
             time.sleep(PAUSE_SECONDS)
         return folder.progress()
 
     def _watch(self, rows: list[Row]) -> bool:
-        """Report each epoch's metric to Optuna; return whether the trial is to be pruned."""
+        """Report each epoch's metric; return whether the trial is to be pruned."""
+        self._report(rows)
+        if self.trial.should_prune():
+            self.pruned_at = rows[-1]["epoch"]
+        return self.pruned_at is not None
+
+    def _report(self, rows: list[Row]) -> None:
+        """Report each epoch's metric to Optuna, which compares later trials with it."""
         metric = self.search.metric.name
         for row in rows:
             figures = figures_on(row, "validation")
             if metric in figures and row["epoch"] not in self.reported:
                 self.trial.report(figures[metric], row["epoch"])
                 self.reported.add(row["epoch"])
-        if self.trial.should_prune():
-            self.pruned_at = rows[-1]["epoch"]
-        return self.pruned_at is not None
 
     def _show(self, run: str, event: Event) -> None:
         """Show an event of a run; the end of a run is shown only if the trial was stopped there."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import uuid
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Literal
@@ -21,10 +20,11 @@ from optuna.trial import FrozenTrial, Trial, TrialState
 
 from ..errors import SpecError
 from ..jobs.job import MAX_DEATHS, TO_DO
-from ..store import files, lock
+from ..store import lock
 from ..store.files import store_errors
 from ..store.identity import digest
 from ..store.run_folder import Store
+from .ownership import store_id
 from .search import Candidate, Search
 from .space import Choices, latin_hypercube
 
@@ -54,7 +54,7 @@ class Trials:
         self.study = optuna.create_study(
             storage=storage,
             # The store's id is part of the name: the locks of another store are invisible to us.
-            study_name=f"{self.name}/{_store_id(search.store)}",
+            study_name=f"{self.name}/{store_id(search.store)}",
             direction=direction,
             pruner=_pruner(search),
             load_if_exists=True,
@@ -218,18 +218,6 @@ class Trials:
         if self.search.method.sampler == "random":
             return RandomSampler(seed)
         return TPESampler(n_startup_trials=STARTUP, seed=seed)
-
-
-def _store_id(store: Path) -> str:
-    """Return the id of a store, which is drawn and written when it is first searched."""
-    path = store / "search" / "id"
-    with store_errors(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-    if not files.read(path):
-        with lock.wait_for(path.with_name("id.lock")):
-            if not files.read(path):  # another process may have written it meanwhile
-                files.write(path, uuid.uuid4().hex[:8].encode())
-    return files.read(path).decode()
 
 
 def _pruner(search: Search) -> BasePruner:

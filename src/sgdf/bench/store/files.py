@@ -135,7 +135,7 @@ def write(path: Path, content: bytes, sync: bool = True) -> None:
             temporary.unlink(missing_ok=True)
             raise
         if sync:
-            _sync_folder(path.parent)
+            sync_folder(path.parent)
 
 
 def append(path: Path, lines: bytes) -> None:
@@ -157,13 +157,26 @@ def put_aside(path: Path) -> None:
         path.rename(path.with_name(f"{path.name}.damaged"))
 
 
+def make_folder(path: Path) -> None:
+    """Make a folder and those above it, unless they exist; they survive a loss of power.
+
+    Raises:
+        OSError: if the system refuses.
+    """
+    if not path.is_dir():
+        make_folder(path.parent)
+        path.mkdir(exist_ok=True)
+        sync_folder(path.parent)
+
+
 def sync(path: Path) -> None:
     """Make a file that was written without syncing survive a loss of power."""
     _sync(open_plain(path, os.O_RDONLY))
-    _sync_folder(path.parent)
+    sync_folder(path.parent)
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder survive a loss of power."""
     _sync(os.open(folder, os.O_RDONLY))
 
 
