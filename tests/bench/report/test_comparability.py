@@ -106,6 +106,7 @@ def test_settings_of_different_versions_are_not_compared(tmp_path):
         ("sgdf", ("0", "1"), ""),
         ("optimizer source", ("a", "b"), ""),
         ("task source", ("a", ""), ""),
+        ("imported source", ("a", "b"), "another version of the task's own modules"),
     ],
 )
 def test_what_makes_two_runs_incomparable(tmp_path, key, values, reason):

@@ -50,6 +50,7 @@ class Version:
 
 
 TASK = Version("task source", "the task's source", hinders=True, shown=False)
+IMPORTED = Version("imported source", "the task's own modules", hinders=True, shown=False)
 OPTIMIZER = Version("optimizer source", "the optimizer's source", hinders=False, shown=False)
 TORCH = Version("torch", "torch", hinders=True, shown=True)
 SGDF = Version("sgdf", "sgdf", hinders=False, shown=True)
@@ -65,7 +66,7 @@ DATA = {
 
 def obstacle(one: RunRecord, other: RunRecord) -> str:
     """Return why two runs of the same seed cannot be compared; empty if they can."""
-    for version in (TASK, TORCH):
+    for version in (TASK, IMPORTED, TORCH):
         if _clash(version.of, [one, other]):
             return f"another version of {version.words}"
     return next((f"other {words}" for e, words in DATA.items() if _data_clash(e, [one, other])), "")
@@ -77,7 +78,7 @@ def warnings_about(problem: Problem) -> list[str]:
     return [
         *(
             line
-            for version in (TASK, OPTIMIZER, TORCH, SGDF)
+            for version in (TASK, IMPORTED, OPTIMIZER, TORCH, SGDF)
             if len(_union(version.of, finished)) > 1
             for line in _version_lines(problem, finished, version)
         ),
