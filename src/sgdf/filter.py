@@ -8,8 +8,10 @@ against it.
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from numbers import Real
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -48,22 +50,32 @@ def check_filter_options(
     gamma_decay: float,
     correction: str,
 ) -> None:
-    """Raise the ``ValueError`` that names the first option outside its range."""
-    if not eps >= 0.0:
+    """Raise the ``ValueError`` that names the first option of a wrong type or outside its range."""
+    if not is_number(eps) or not eps >= 0.0:
         raise ValueError(f"Invalid epsilon value: {eps}")
     if not isinstance(betas, (tuple, list)) or len(betas) != 2:
         raise ValueError(f"Invalid betas, expected two numbers: {betas}")
     for index, beta in enumerate(betas):
         if isinstance(beta, Tensor):
             raise ValueError(f"Invalid beta parameter at index {index}, a Tensor: {beta}")
-        if not 0.0 <= beta < 1.0:
+        if not is_number(beta) or not 0.0 <= beta < 1.0:
             raise ValueError(f"Invalid beta parameter at index {index}: {beta}")
-    if not gamma >= 0.0:
+    if not is_number(gamma) or not gamma >= 0.0:
         raise ValueError(f"Invalid gamma value: {gamma}")
-    if not gamma_decay >= 0.0:
+    if not is_number(gamma_decay) or not gamma_decay >= 0.0:
         raise ValueError(f"Invalid gamma_decay value: {gamma_decay}")
-    if correction not in CORRECTIONS:
+    if not isinstance(correction, str) or correction not in CORRECTIONS:
         raise ValueError(f"Invalid correction: {correction!r}, expected one of {CORRECTIONS}")
+
+
+def is_number(value: Any) -> bool:
+    """Return whether ``value`` is a real number that a float can hold, or such a Tensor."""
+    if isinstance(value, Tensor):
+        is_real = not value.is_complex() and value.dtype is not torch.bool
+        return is_real and value.layout is torch.strided and not value.is_meta and value.dim() == 0
+    if isinstance(value, int):  # the largest float is nearly 2**1024; True is torch's mask
+        return value is not True and value.bit_length() <= 1023
+    return isinstance(value, (float, Real, np.bool_))
 
 
 def one_minus_power(beta: float, step: float | Tensor) -> float | Tensor:

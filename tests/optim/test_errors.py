@@ -159,7 +159,7 @@ def test_state_that_is_no_dict_is_refused(case):
     optimizer, good = trained(case)
     bad = copy.deepcopy(good)
     bad["state"][1] = 7
-    with pytest.raises(ValueError, match="parameter 1: 'step' is missing"):
+    with pytest.raises(ValueError, match="parameter 1: not a dict: 7"):
         optimizer.load_state_dict(bad)
     assert_equal(snapshot(optimizer), good)
 

@@ -151,3 +151,46 @@ def test_bad_state_is_refused(key, value, message):
     with pytest.raises(ValueError, match=f"parameter 1: '{key}' {message}"):
         optimizer.load_state_dict(bad)
     assert_equal(snapshot(optimizer), good)
+
+
+class Noisy(torch.optim.AdamW):
+    """An optimizer that draws random numbers, and asks for a closure if it has to."""
+
+    needs_closure = False
+
+    def step(self, closure=None):
+        """Take AdamW's step."""
+        if self.needs_closure and closure is None:
+            raise RuntimeError("a closure is needed")
+        torch.rand(3)
+        return super().step(closure)
+
+
+def test_trying_an_entry_changes_nothing():
+    problem = Quadratic()
+    optimizer = sgdf.filtered(Noisy)(problem.params, lr=0.1)
+    train(optimizer, problem, 2)
+    calls = []
+    optimizer.register_step_pre_hook(lambda *_: calls.append("step"))
+    optimizer.register_load_state_dict_pre_hook(lambda *_: calls.append("load"))
+    saved, params = snapshot(optimizer), copy.deepcopy(problem.params)
+    kept, drawn = copy.deepcopy(saved), torch.get_rng_state()
+    optimizer.load_state_dict(saved)
+    assert calls == ["load"]
+    assert torch.equal(torch.get_rng_state(), drawn)
+    assert_equal(problem.params, params)
+    assert_equal(saved, kept)
+    saved["state"][1]["exp_avg"] = None
+    with pytest.raises(ValueError, match=r"parameter 1: 'exp_avg': .*NoneType"):
+        optimizer.load_state_dict(saved)
+    assert_equal(snapshot(optimizer), kept)
+
+
+def test_a_step_that_cannot_be_tried_refuses_nothing(monkeypatch):
+    problem = Quadratic()
+    optimizer = sgdf.filtered(Noisy)(problem.params, lr=0.1)
+    train(optimizer, problem, 2)
+    saved = snapshot(optimizer)
+    monkeypatch.setattr(Noisy, "needs_closure", True)
+    optimizer.load_state_dict(saved)
+    assert_equal(snapshot(optimizer), saved)

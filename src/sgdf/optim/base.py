@@ -22,6 +22,7 @@ from torch.optim.optimizer import (
     _global_optimizer_pre_hooks,
 )
 
+from ..filter import is_number
 from . import checkpoints
 from .fork import usable_threads
 from .missing_options import advice, without_switched_off
@@ -33,12 +34,19 @@ from .native.step import (
     is_supported,
     native_fault,
 )
+from .options import is_flag, is_rate
 from .state import buffer_dtype, check_format, new_state
 
 Group = dict[str, Any]
 
 # `torch.cuda.is_available()` takes 20 µs even in a torch that was built without CUDA.
 _BUILT_WITH_CUDA = torch.backends.cuda.is_built()  # type: ignore[no-untyped-call]  # torch's
+
+
+_FLAGS = (
+    *("decoupled_weight_decay", "maximize", "foreach", "fused"),
+    *("capturable", "differentiable", "stochastic_rounding"),
+)
 
 
 class BaseOptimizer(Optimizer):
@@ -68,10 +76,14 @@ class BaseOptimizer(Optimizer):
         lr = group["lr"]
         if isinstance(lr, Tensor) and lr.numel() != 1:
             raise ValueError(f"Tensor lr must be 1-element, got {tuple(lr.shape)}")
-        if not (lr.detach() if isinstance(lr, Tensor) else lr) >= 0.0:
-            raise ValueError(f"Invalid learning rate: {lr}")
-        if not group["weight_decay"] >= 0.0:
-            raise ValueError(f"Invalid weight_decay value: {group['weight_decay']}")
+        if not is_rate(lr) or not (lr.detach() if isinstance(lr, Tensor) else lr) >= 0.0:
+            raise ValueError(f"Invalid learning rate: {lr!r}")
+        decay = group["weight_decay"]
+        if not is_number(decay) or not 0.0 <= decay <= torch.finfo(torch.float32).max:
+            raise ValueError(f"Invalid weight_decay value: {decay!r}")
+        for name in _FLAGS:
+            if not is_flag(group[name]):
+                raise ValueError(f"Invalid {name}, expected True or False: {group[name]!r}")
         if group["foreach"] and group["fused"]:
             raise RuntimeError("`fused` and `foreach` cannot be `True` together.")
         for path in ("foreach", "fused"):
@@ -440,10 +452,11 @@ class BaseOptimizer(Optimizer):
 
     def _completed_groups(self, incoming: list[Group]) -> list[Group]:
         completed = []
-        for own, group in zip(self.param_groups, incoming, strict=True):
+        for index, (own, group) in enumerate(zip(self.param_groups, incoming, strict=True)):
             options = {name: own[name] for name in self.defaults}
             group = {**options, **group, "state_format": options["state_format"]}
-            self._check_options(group)
+            with checkpoints.named_group(index):
+                self._check_options(group)
             self._check_params(group, own["params"])
             completed.append(group)
         return completed

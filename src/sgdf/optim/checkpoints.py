@@ -7,6 +7,7 @@ the tensors of the checkpoint instead of copies.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from torch import Tensor
@@ -25,7 +26,8 @@ def load(
     state_dict: dict[str, Any],
     *,
     complete: Callable[[list[Entry]], list[Entry]],
-    keys_of: Callable[[Entry, Tensor, Any], Keys],
+    keys_of: Callable[[Entry, Tensor, Entry], Keys],
+    check: Callable[[Entry, Entry, Tensor, Any, Entry], None] | None = None,
 ) -> None:
     """Load a checkpoint, or raise and leave the optimizer as it was.
 
@@ -34,44 +36,99 @@ def load(
         load_state_dict: the method that the optimizer inherits.
         state_dict: the checkpoint.
         complete: adds missing options to the checkpoint's groups and returns them, or raises.
-        keys_of: returns, for a group, a parameter and its entry, the keys that we load.
+        keys_of: returns the keys that we load, for a group, a parameter and its entry, which is
+            a dict that is not empty.
+        check: raises if anything else is wrong with an entry, for the present group, the
+            checkpoint's, a parameter, its number or name in the checkpoint, and its entry.
     """
     loaded: dict[str, Any] = {}
 
-    def entries() -> Iterator[tuple[Entry, Any, Tensor, Any, Keys]]:
+    def entries() -> Iterator[tuple[Entry, Entry, Any, Tensor, Entry]]:
         for own, group in zip(optimizer.param_groups, loaded["param_groups"], strict=True):
             for param, index in zip(own["params"], group["params"], strict=False):
-                if entry := loaded["state"].get(index):
-                    yield group, index, param, entry, keys_of(group, param, entry)
+                if index in loaded["state"]:
+                    yield own, group, index, param, loaded["state"][index]
 
     def prepare(_: Optimizer, incoming: dict[str, Any]) -> dict[str, Any]:
+        _check_structure(incoming)
         loaded.update(incoming)
         if len(incoming["param_groups"]) == len(optimizer.param_groups):  # else torch says so
             loaded["param_groups"] = complete(incoming["param_groups"])
-            for _group, index, param, entry, keys in entries():
-                _check(entry, keys, index, param)
+            for own, group, index, param, entry in entries():
+                if not isinstance(entry, dict):
+                    raise ValueError(f"Invalid state of parameter {index}: not a dict: {entry!r}")
+                if entry:
+                    _check(entry, keys_of(group, param, entry), index, param)
+                if check:
+                    check(own, group, param, index, entry)
         return loaded
 
     def restore(_: Optimizer) -> None:
-        for group, _index, param, entry, keys in entries():
-            optimizer.state[param].update(loaded_state(entry, keys, param, group))
+        for _own, group, _index, param, entry in entries():
+            if entry:  # else the parameter has not moved yet
+                keys = keys_of(group, param, entry)
+                optimizer.state[param].update(loaded_state(entry, keys, param, group))
 
+    if not isinstance(state_dict, dict):
+        raise TypeError(f"Invalid checkpoint, expected a dict: {state_dict!r}")
     # Registered for this call only: they run last before torch changes anything, and first
     # after it.
     hooks = [
         optimizer.register_load_state_dict_pre_hook(prepare),
         optimizer.register_load_state_dict_post_hook(restore, prepend=True),
     ]
+    before = optimizer.state, optimizer.param_groups  # which torch replaces, and does not change
     try:
         load_state_dict(state_dict)
+    except BaseException:
+        optimizer.state, optimizer.param_groups = before
+        raise
     finally:
         for hook in hooks:
             hook.remove()
 
 
-def _check(entry: Any, keys: Keys, index: Any, param: Tensor) -> None:
+@contextmanager
+def named_group(index: int) -> Iterator[None]:
+    """Add to an error which of the checkpoint's groups it is about."""
+    try:
+        yield
+    except Exception as error:
+        error.add_note(f"This is about param_groups[{index}] of the checkpoint.")
+        raise
+
+
+def _check_structure(incoming: dict[str, Any]) -> None:
+    """Raise unless this has the parts of a checkpoint: states by parameter, and groups."""
+    for part, kind in (("state", dict), ("param_groups", list)):
+        if part not in incoming:
+            raise ValueError(f"Invalid checkpoint: {part!r} is missing")
+        if not isinstance(incoming[part], kind):
+            raise TypeError(
+                f"Invalid checkpoint: {part!r} is not a {kind.__name__}: {incoming[part]!r}"
+            )
+    for index, group in enumerate(incoming["param_groups"]):
+        if not isinstance(group, dict):
+            raise TypeError(f"Invalid checkpoint: param_groups[{index}] is not a dict: {group!r}")
+        ids = group.get("params")
+        if not isinstance(ids, (list, tuple)) or not all(map(_is_hashable, ids)):
+            raise TypeError(
+                f"Invalid checkpoint: 'params' of param_groups[{index}] is not a list of "
+                f"parameters' numbers or names: {ids!r}"
+            )
+
+
+def _is_hashable(value: object) -> bool:
+    try:
+        hash(value)
+    except TypeError:
+        return False
+    return True
+
+
+def _check(entry: Entry, keys: Keys, index: Any, param: Tensor) -> None:
     for position, key in enumerate(keys):
-        if not isinstance(entry, dict) or key not in entry:
+        if key not in entry:
             fault: str | None = (
                 "is missing; is it another optimizer's? sgdf.take_over continues from SGD, Adam "
                 "and AdamW; a class from sgdf.filtered loads the checkpoints of its inner class"

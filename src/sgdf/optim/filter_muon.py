@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
 from ..directions import NS_COEFFICIENTS, SHAPE_SCALES
+from ..filter import is_number
 from .base import Group
 from .filter_optimizer import STATE, FilterOptimizer
 from .missing_options import advises
@@ -115,7 +116,8 @@ class FilterMuon(FilterOptimizer):
         steps, coefficients = group["ns_steps"], group["ns_coefficients"]
         if not isinstance(steps, int) or not 1 <= steps < 100:
             raise ValueError(f"Invalid ns_steps value, expected 1 to 99: {steps}")
-        if not isinstance(coefficients, (tuple, list)) or len(coefficients) != 3:
+        is_triple = isinstance(coefficients, (tuple, list)) and len(coefficients) == 3
+        if not is_triple or not all(map(is_number, coefficients)):
             raise ValueError(f"Invalid ns_coefficients, expected three numbers: {coefficients}")
         if group["adjust_lr_fn"] not in SHAPE_SCALES:
             raise ValueError(

@@ -21,10 +21,12 @@ from torch.optim import LBFGS, Optimizer, SparseAdam
 
 from ..filter import check_filter_options, filter_gradient
 from . import checkpoints
-from .base import Group, are_plain, as_real, buckets, check_dense, read_only
+from .base import BaseOptimizer, Group, are_plain, as_real, buckets, check_dense, read_only
 from .filter_optimizer import FilterOptimizer, recalled_filter
 from .foreach import filter_gradients
 from .fork import usable_threads
+from .options import check_like, is_flag
+from .rehearsal import Rehearsal
 from .state import new_state
 
 _REFUSED: dict[type[Optimizer], str] = {
@@ -304,22 +306,39 @@ class Filtered(Optimizer):
             self,
             super().load_state_dict,
             state_dict,
-            complete=self._completed_groups,
-            keys_of=lambda _group, _param, entry: (
-                _KEYS if isinstance(entry, dict) and entry.keys() & set(_KEYS) else ()
-            ),
+            complete=self._groups_with_filter,
+            keys_of=lambda _group, _param, entry: _KEYS if entry.keys() & set(_KEYS) else (),
+            check=self._check_inner_state,
         )
 
-    def _completed_groups(self, incoming: list[Group]) -> list[Group]:
+    # Not `_completed_groups`, which is a method of some inner optimizers.
+    def _groups_with_filter(self, incoming: list[Group]) -> list[Group]:
         completed = []
-        for own, group in zip(self.param_groups, incoming, strict=True):
-            group = {**{name: own[name] for name in _OPTIONS}, **group}
-            _check_options(group)
+        for index, (own, group) in enumerate(zip(self.param_groups, incoming, strict=True)):
+            group = {**{name: own[name] for name in self.defaults if name in own}, **group}
+            with checkpoints.named_group(index):
+                if not isinstance(self, BaseOptimizer):  # which checks its options itself
+                    check_like(own, group)
+                _check_options(group)
             completed.append(group)
         return completed
 
+    def _check_inner_state(
+        self, own: Group, group: Group, param: Tensor, index: Any, entry: Group
+    ) -> None:
+        """Raise if the inner optimizer could not step with this entry of a checkpoint."""
+        if isinstance(self, BaseOptimizer):  # which checks its entries itself
+            return
+        given, present = (
+            {key: value for key, value in state.items() if key not in _KEYS}
+            for state in (entry, self.state.get(param, {}))
+        )
+        Rehearsal(self, self._inner).check(own, group, param, index, given, present or None)
+
 
 def _check_options(group: Group) -> None:
+    if not is_flag(group.get("differentiable")):
+        raise ValueError(f"Invalid differentiable: {group['differentiable']!r}")
     if group.get("differentiable"):
         raise RuntimeError("filtered optimizers do not support `differentiable`")
     check_filter_options(**_filter_options(group))

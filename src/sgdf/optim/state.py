@@ -62,16 +62,19 @@ def _new_buffer(param: Tensor) -> Tensor:
 def count_fault(value: object) -> str | None:
     """Return what is wrong with a checkpoint's step count, or None."""
     try:
-        valid = 0 <= float(value) < float("inf")  # type: ignore[arg-type]  # the try is the check
-    except (TypeError, ValueError, RuntimeError):
+        # float32, in which it is stored, must be able to hold it.
+        valid = 0 <= float(value) <= torch.finfo(torch.float32).max  # type: ignore[arg-type]
+    except (TypeError, ValueError, RuntimeError, OverflowError):
         valid = False
     return None if valid else f"is not a count: {value!r}"
 
 
 def buffer_fault(value: object, param: Tensor) -> str | None:
     """Return why a checkpoint's ``value`` cannot be a buffer of ``param``, or None if it can."""
-    if not isinstance(value, Tensor) or value.layout != torch.strided:
+    if not isinstance(value, Tensor) or value.layout != torch.strided or value.is_quantized:
         return f"is not a dense tensor: {value!r}"
+    if value.is_meta and not param.is_meta:
+        return "has no values: it is on the device meta"
     if value.shape != param.shape:
         return f"has shape {tuple(value.shape)}, the parameter {tuple(param.shape)}"
     if value.is_complex() != param.is_complex():

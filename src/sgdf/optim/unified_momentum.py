@@ -10,16 +10,20 @@ import torch
 from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
+from ..filter import is_number
 from .base import BaseOptimizer, Group
 from .missing_options import advises, number, show_number
 from .native.step import TensorTable, common_options, take_step
 
 
 def _check_momentum(beta: float, u: float | None) -> None:
-    if isinstance(beta, Tensor) or not 0.0 <= beta < 1.0:
+    if isinstance(beta, Tensor) or not is_number(beta) or not 0.0 <= beta < 1.0:
         raise ValueError(f"Invalid beta value: {beta}")
+    if u is None:
+        return
     # 1 - 0.99 is a little more than 0.01 in floating point.
-    if u is not None and (isinstance(u, Tensor) or not 1.0 - beta <= u * (1.0 + 1e-12) < math.inf):
+    is_weight = is_number(u) and not isinstance(u, Tensor)
+    if not is_weight or not 1.0 - beta <= u * (1.0 + 1e-12) < math.inf:
         raise ValueError(f"Invalid u value, expected at least 1 - beta = {1.0 - beta:g}: {u}")
 
 
