@@ -100,8 +100,19 @@ def test_a_task_that_kills_its_process_is_given_up_and_the_others_are_done(tmp_p
     Workers(plan, 2, diary).work(threading.Event())
     assert states(plan) == {State.FAILED: 1, State.FINISHED: 1}
     (failed,) = [event for _, event in diary.of("end") if event["state"] == "failed"]
-    assert "its worker died with exit code 7, 3 times in a row" in failed["line"]
-    assert len(diary.of("notice")) == 2
+    words = "its worker died with exit code 7, 3 times in a row before it could save a checkpoint. "
+    assert failed["line"].startswith(words)
+    for advice in (
+        "fewer workers",
+        "--checkpoint-every",
+        str(plan.store / "workers.log"),
+        "--retry",
+    ):
+        assert advice in failed["line"]
+    notices = [event["line"] for _, event in diary.of("notice")]
+    assert notices[0].startswith("its worker died with exit code 7; another worker resumes it (")
+    assert "(death 2 without a new checkpoint; after 3 it fails)" in notices[1]
+    assert len(notices) == 2
 
 
 @pytest.mark.usefixtures("workers_find_the_tasks")

@@ -48,6 +48,8 @@ def test_a_damaged_checkpoint_is_not_believed(damage, which, store, run, tmp_pat
     with folder.claim():
         train_run(run, folder, Ranks(), checkpoint_every=1e9, stop=stop, tell=begun.append)
     assert begun[0]["step"] == (0 if which == "both" else 6)
+    if which == "both":
+        assert folder.notices.pop() == "it starts again: no checkpoint is left"
     assert len(folder.notices) == (2 if which == "both" else 1)
     assert all("damaged and was put aside" in notice for notice in folder.notices)
     assert equal(essence(folder), expected)
@@ -106,7 +108,7 @@ def test_a_disk_that_cannot_be_read_is_not_damage(store, run, monkeypatch):
         patch.setattr(os, "open", stale)
         assert folder.state() is State.UNREADABLE
         assert folder.damage().endswith("result.json: Stale file handle")
-        for look in (folder.progress, folder.load, folder.rows, folder.table):
+        for look in (folder.progress, lambda: checkpoint.load(folder), folder.rows, folder.table):
             with pytest.raises(StoreError, match=r"cannot read .*: Stale file handle"):
                 look()
     assert sorted(folder.path.iterdir()) == before

@@ -21,6 +21,21 @@ MAX_DEATHS = 5
 """A run has failed after this many worker deaths in a row without a new checkpoint."""
 
 
+def repeated_deaths(what: str, count: int, log: str) -> str:
+    """Return in a line that a run failed because its processes died, and what to do.
+
+    Args:
+        what: which process died, and how.
+        count: how often.
+        log: where it may have written why.
+    """
+    return (
+        f"{what}, {count} times in a row before it could save a checkpoint. If memory ran "
+        "out, take fewer workers or a smaller batch; if something ends it after a time, lower "
+        f"--checkpoint-every. {log} may say more; --retry tries it again"
+    )
+
+
 class Job(Protocol):
     """Work on a store that any number of processes, on any number of machines, can share."""
 

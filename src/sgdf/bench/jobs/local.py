@@ -16,7 +16,7 @@ from typing import IO, cast
 from ..errors import SpecError, StoreError
 from ..store.files import open_to_append, read, store_errors
 from .events import Display, Event
-from .job import MAX_DEATHS, Job
+from .job import MAX_DEATHS, Job, repeated_deaths
 from .run_one import mark_failed
 from .signals import Stop
 
@@ -146,13 +146,15 @@ class Workers:
                 )
             return True
         self.deaths[worker.run] += 1
-        line = f"its worker died {how}"
-        if self.deaths[worker.run] < MAX_DEATHS:
-            self.display(
-                worker.run, {"event": "notice", "line": f"{line}; another worker resumes it"}
+        deaths, line = self.deaths[worker.run], f"its worker died {how}"
+        if deaths < MAX_DEATHS:
+            line += (
+                f"; another worker resumes it (death {deaths} without a new checkpoint; after "
+                f"{MAX_DEATHS} it fails)"
             )
+            self.display(worker.run, {"event": "notice", "line": line})
         else:
-            line += f", {MAX_DEATHS} times in a row before it could save"
+            line = repeated_deaths(line, deaths, str(self.log_path))
             mark_failed(self.job.store, worker.run, line, self.display)
         return True
 

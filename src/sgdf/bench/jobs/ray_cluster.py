@@ -20,7 +20,7 @@ from typing import Any
 from ..errors import SpecError, StoreError, first_line
 from ..store.run_folder import RunFolder, Store
 from .events import Display, Event
-from .job import MAX_DEATHS, TO_DO, Job, read_job
+from .job import MAX_DEATHS, TO_DO, Job, read_job, repeated_deaths
 from .run_one import mark_failed
 from .signals import Stop, stop_on_signals
 
@@ -111,7 +111,8 @@ class RayWorkers:
             raise StoreError(self.error)
         if self.abandoned:
             raise StoreError(
-                f"{self.abandoned} tasks died {MAX_DEATHS} times before they could save"
+                f"{self.abandoned} tasks died {MAX_DEATHS} times before they could save a "
+                "checkpoint; Ray's logs of the workers may say why"
             )
 
     def _wait_for_tasks(self, stop: Stop) -> None:
@@ -178,7 +179,8 @@ class RayWorkers:
         if part.count_saved_steps() > part.saved_steps:
             self._submit(part)
             return
-        line = f"its worker died, {MAX_DEATHS} times in a row before it could save: {cause}"
+        what, log = f"its worker died ({cause})", "Ray's log of the worker"
+        line = repeated_deaths(what, MAX_DEATHS, log)
         for key in part.runs_to_do():
             mark_failed(self.job.store, key, line, self.display)
         self.abandoned += not part.job.keys

@@ -10,15 +10,15 @@ from pathlib import Path
 from ..errors import SpecError, StoreError, first_line
 from ..spec.run import ProbeSpec, Run
 from ..store.run_folder import RunFolder, State, Store
-from ..training import checkpoint
 from ..training.randomness import isolated
 from ..training.ranks import Ranks
 from ..training.result import line_of, result_of
-from ..training.trainer import Stopped, Trainer
+from ..training.trainer import Stopped
 from .events import Display, Event
 from .job import TO_DO
 from .provenance import differences, provenance, sources
 from .recorder import Recorder, Tell, Watch, never_stop
+from .resume import resumed_trainer
 from .run_function import run_function
 from .signals import Stop
 
@@ -147,13 +147,10 @@ def _train(
     probes: Sequence[ProbeSpec],
 ) -> tuple[State, str]:
     first = ranks.rank == 0
-    trainer = Trainer(run, ranks, probes)
-    saved = ranks.broadcast(checkpoint.load(folder) if first else None)
-    if saved is not None:
-        trainer.load(saved)
+    trainer, resumes = resumed_trainer(run, folder, ranks, probes)
     if first:
         here = provenance(run, trainer.task)
-        if saved is not None:
+        if resumes:
             changed = differences(folder.environments(), here)
             if "data" in changed:
                 # Images that it has trained on could now be among those held back.

@@ -19,7 +19,7 @@ from optuna.storages import BaseStorage
 from optuna.trial import FrozenTrial, Trial, TrialState
 
 from ..errors import SpecError
-from ..jobs.job import MAX_DEATHS, TO_DO
+from ..jobs.job import MAX_DEATHS, TO_DO, repeated_deaths
 from ..store import lock
 from ..store.files import store_errors
 from ..store.identity import digest
@@ -177,7 +177,8 @@ class Trials:
         for folder in folders if count >= MAX_DEATHS else ():
             with folder.claim() as ours:
                 if ours and folder.progress() in TO_DO:
-                    folder.fail(f"its process died, {count} times in a row before it could save")
+                    log = f"The terminal or {self.search.store / 'workers.log'}"
+                    folder.fail(repeated_deaths("its process died", count, log))
 
     def _lock_running(self, number: int, locks: contextlib.ExitStack) -> bool:
         """Lock a trial if no process works on it; return whether it is locked and has not ended."""

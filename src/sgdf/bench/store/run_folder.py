@@ -266,17 +266,21 @@ class RunFolder:
         """Return the step of the last checkpoint, 0 if there is none."""
         return max((int(path.name.partition("-")[0]) for path in self._checkpoints()), default=0)
 
-    def load(self) -> bytes | None:
-        """Return the latest undamaged checkpoint, or None; damaged ones are renamed."""
+    def whole_checkpoints(self) -> Iterator[tuple[Path, bytes]]:
+        """Yield the checkpoints that are as written, the latest first; others are put aside."""
         for path in reversed(self._checkpoints()):
             with contextlib.suppress(DamagedError):
                 content = files.read(path, most=math.inf)
                 if path.stem.partition("-")[2] == digest(content):
-                    return content
-            with files.store_errors(path):
-                path.rename(path.with_suffix(".damaged"))
-            self.notices.append(f"its checkpoint {path.name} is damaged and was put aside")
-        return None
+                    yield path, content
+                    continue
+            self.put_checkpoint_aside(path, "is damaged")
+
+    def put_checkpoint_aside(self, path: Path, reason: str) -> None:
+        """Rename a checkpoint that cannot be resumed from, and notice it."""
+        with files.store_errors(path):
+            path.rename(path.with_suffix(".damaged"))
+        self.notices.append(f"its checkpoint {path.name} {reason} and was put aside")
 
     def finish(self, outcome: State, result: Result, rows: list[Row]) -> None:
         """Write metrics and result; from then on the run is finished or diverged."""

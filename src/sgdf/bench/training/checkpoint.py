@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import torch
 
+from ..errors import first_line
 from ..store.run_folder import RunFolder
 
 
@@ -25,11 +28,25 @@ def save(folder: RunFolder, state: dict[str, Any], step: int) -> None:
 
 
 def load(folder: RunFolder) -> dict[str, Any] | None:
-    """Return the last checkpoint of a run that is whole, or None."""
-    content = folder.load()
-    return None if content is None else _parse(content)
+    """Return the last checkpoint of a run that can be loaded, or None."""
+    return next((state for _, state in states(folder)), None)
+
+
+def states(folder: RunFolder) -> Iterator[tuple[Path, dict[str, Any]]]:
+    """Yield the checkpoints of a run that can be loaded, the latest first; others are put aside."""
+    for path, content in folder.whole_checkpoints():
+        try:
+            state = _parse(content)
+        except Exception as error:  # torch does not document which
+            if isinstance(error, MemoryError) or "allocate memory" in str(error):
+                raise  # which says nothing about the checkpoint
+            folder.put_checkpoint_aside(path, f"cannot be loaded ({first_line(error)})")
+        else:
+            yield path, state
 
 
 def _parse(content: bytes) -> dict[str, Any]:
-    state: dict[str, Any] = torch.load(io.BytesIO(content), weights_only=True, map_location="cpu")
+    state = torch.load(io.BytesIO(content), weights_only=True, map_location="cpu")
+    if not isinstance(state, dict):
+        raise TypeError(f"holds a {type(state).__name__} instead of the state of a run")
     return state

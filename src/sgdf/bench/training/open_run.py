@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from ..catalog.lookup import importable_from
-from ..errors import StoreError
+from ..errors import StoreError, first_line
 from ..spec.read import read
 from ..store.run_folder import RunFolder
 from ..tasks import Task
@@ -31,7 +31,8 @@ def open_run(folder: str | Path, device: str = "cpu") -> tuple[Task, nn.Module]:
         device: where the model is put.
 
     Raises:
-        StoreError: if the folder holds no run, or the run has no checkpoint yet.
+        StoreError: if the folder holds no run, or the run has no checkpoint yet, or one of
+            another version of its task.
     """
     run_folder = RunFolder(Path(folder).absolute())
     table = run_folder.table()
@@ -49,7 +50,12 @@ def open_run(folder: str | Path, device: str = "cpu") -> tuple[Task, nn.Module]:
         state = checkpoint.load(run_folder)
         if state is None:
             raise StoreError(f"{folder}: has no checkpoint yet; sgdf run makes one")
-        trainer.load(state)
+        try:
+            trainer.load(state)
+        except Exception as error:  # of a model or an optimizer of the user's
+            raise StoreError(
+                f"{folder}: its checkpoint does not fit its task as it is now: {first_line(error)}"
+            ) from error
     model = trainer.averaged.module if trainer.averaged else trainer.model
     trainer.task.model = model
     return trainer.task, model.eval()
