@@ -51,7 +51,7 @@ def test_the_first_run_waits_for_no_folder_but_its_own(conduct, monkeypatch):
 
 
 def test_a_run_whose_folder_is_not_there_makes_it(conduct, monkeypatch):
-    monkeypatch.setattr(Conduct, "_prepare_folders", lambda self: None)
+    monkeypatch.setattr(Conduct, "_prepare_folders", lambda self, runs, seconds: None)
     conduct.prepare(retry=False)
     assert folders(conduct) == 0
     assert set(conduct.states.values()) == {State.WAITING}
@@ -67,6 +67,7 @@ def test_the_spec_of_a_finished_run_is_mended_too(conduct):
     (spoilt.path / "spec.toml").write_bytes(b"")
     again = Conduct(conduct.plan)
     again.prepare(retry=False)
+    again.work(Crew(), Diary(), threading.Event())
     assert spoilt.table() is not None
 
 

@@ -8,6 +8,7 @@ import inspect
 import re
 import sys
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +77,7 @@ def options_of(
         SpecError: if an argument is unknown, missing, or not of its default's type.
     """
     try:
-        parameters = list(inspect.signature(target).parameters.values())[skip:]
+        parameters = list(signature(target).parameters.values())[skip:]
     except ValueError as error:  # some classes of the interpreter's own
         raise SpecError(f"has no signature that says what it takes: {error}") from error
     known = {p.name: p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
@@ -86,7 +87,7 @@ def options_of(
         # too; any other name would be ignored in silence.
         for base in target.__mro__[1:]:
             constructor = vars(base).get("__init__", object.__init__)
-            inherited = list(inspect.signature(constructor).parameters.values())[skip + 1 :]
+            inherited = list(signature(constructor).parameters.values())[skip + 1 :]
             known = {p.name: p for p in inherited if p.default is not p.empty} | known
         takes_any = False
     options = {
@@ -107,9 +108,15 @@ def options_of(
     return options
 
 
+@lru_cache
+def signature(target: Callable[..., Any]) -> inspect.Signature:
+    """Return the parameters of a class or function, which take a while to find out."""
+    return inspect.signature(target)
+
+
 def required(target: Callable[..., Any], skip: int = 1) -> list[str]:
     """Return the keyword arguments of ``target`` that have no default."""
-    parameters = list(inspect.signature(target).parameters.values())[skip:]
+    parameters = list(signature(target).parameters.values())[skip:]
     kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
     return [p.name for p in parameters if p.kind in kinds and p.default is p.empty]
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from .lookup import find, options_of
+from .lookup import find, options_of, signature
 
 if TYPE_CHECKING:
     from torch.optim import Optimizer
@@ -76,7 +75,7 @@ def advance(scheduler: LRScheduler, metrics: Mapping[str, float] | None) -> None
 
 
 def _lengths(target: Callable[..., Any], length: int) -> dict[str, int]:
-    return {key: length for key in LENGTHS if key in inspect.signature(target).parameters}
+    return {key: length for key in LENGTHS if key in signature(target).parameters}
 
 
 def _made(

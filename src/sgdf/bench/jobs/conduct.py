@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -161,38 +162,40 @@ class Conduct:
         if self.experiment is not None:
             with contextlib.suppress(StoreError):  # a report can do without it
                 self.store.add_experiment(self.experiment.name, self.experiment.about)
-        self._prepare_folders()
+        self._prepare_folders(self._waiting, AHEAD_SECONDS)
 
-    def _prepare_folders(self) -> None:
-        """Prepare folders of runs, where the last call ended, for ``AHEAD_SECONDS``.
+    def _prepare_folders(self, runs: Iterator[Run], seconds: float) -> None:
+        """Prepare the folders of runs, where the last call ended, for some seconds.
 
         A folder that cannot be used is reported when its run is due; that of a run with a result
         may be read-only.
         """
-        end = time.monotonic() + AHEAD_SECONDS
-        for run in self._unprepared:
+        end = time.monotonic() + seconds
+        for run in runs:
             with contextlib.suppress(StoreError):
                 self.store.folder(run.key).prepare(run.as_table())
             if time.monotonic() > end:
                 return
 
     @cached_property
-    def _unprepared(self) -> Iterator[Run]:
-        return iter([*self.without_result.runs, *self.with_result])
+    def _waiting(self) -> Iterator[Run]:
+        return iter(self.without_result.runs)
 
     def work(self, crew: Crew, display: Display, stop: Stop) -> None:
-        """Train the runs without a result."""
+        """Train the runs without a result; mend the tables of the others."""
         ranks = Ranks()
 
         def show(run: str, event: Event) -> None:
             display(run, event)
             if event["event"] == "end" and ranks.rank == 0 and not stop.is_set():
-                self._prepare_folders()
+                self._prepare_folders(self._waiting, AHEAD_SECONDS)
 
         # Under torchrun all ranks have to take the same runs, whenever each of them looked.
         plan = self.plan if ranks.count > 1 else self.without_result
         if plan.runs:
             crew.work(plan, show, stop)
+        if ranks.rank == 0 and not stop.is_set():
+            self._prepare_folders(iter(self.with_result), math.inf)
 
     def states_now(self) -> dict[str, State]:
         """Return the state of each run now, by key."""

@@ -31,6 +31,8 @@ class Labels:
     def _compare(self, group: tuple[str, str], part: Table) -> None:
         """Note in which keys a part of a table differs from the first of its group."""
         first = self._firsts.setdefault(group, part)
+        if part is first and group in self._differing:
+            return  # runs of a grid share most parts
         self._differing.setdefault(group, set()).update(
             key for key in {**first, **part} if part.get(key) != first.get(key)
         )

@@ -230,17 +230,21 @@ def _run(table: Table, build: bool, once: _Once) -> Run:
     train: Training = once(read_table, Training, _training(table), "train")
     options = {key: value for key, value in table["optimizer"].items() if key != "train"}
     optimizer = once(_optimizer, options, build)
-    schedule = table.get("schedule", DEFAULT_SCHEDULE)
     by_function = once(_is_function, table["task"])
     if by_function:
         train = _training_of_function(table)
     elif train.by_function:
         raise SpecError("train.by_function = true: the task is a class, not a function")
     protocol = table.get("protocol", "last" if by_function else "validation")
+    schedule_table = table.get("schedule", DEFAULT_SCHEDULE)
+    schedule = once(_schedule, schedule_table)
+    if build:
+        length = train.steps or train.epochs
+        once(_check_schedule, schedule, schedule_table, optimizer, length)
     return Run(
         task=once(_task, table["task"], protocol),
         optimizer=optimizer,
-        schedule=once(_schedule, schedule, optimizer, train.steps or train.epochs, build),
+        schedule=schedule,
         train=train,
         protocol=protocol,
         seed=table.get("seed", 0),
@@ -338,7 +342,7 @@ def _optimizer(table: Table, build: bool) -> Named:
         return Named(name, options)
 
 
-def _schedule(table: Table, optimizer: Named, length: int, build: bool) -> Schedule:
+def _schedule(table: Table) -> Schedule:
     name, given = _named(table if "name" in table else {**DEFAULT_SCHEDULE, **table}, "schedule")
     own: Table = {key: given.pop(key) for key in ("every", "warmup") if key in given}
     with naming(f"schedule {name!r}"):
@@ -346,13 +350,18 @@ def _schedule(table: Table, optimizer: Named, length: int, build: bool) -> Sched
         schedule = read_table(Schedule, own, "schedule", name=name, options=options)
         if waits_for_plateau(name) and schedule.every == "step":
             raise SpecError('every = "step": it looks at each epoch\'s evaluation')
-    if build:
-        from .build_check import check_schedule  # which needs torch
-
-        # In steps, the length is known when the data are there; any that is long enough will do.
-        calls = length if schedule.every == "epoch" else 10 * (schedule.warmup + length)
-        try:
-            check_schedule(schedule, optimizer, calls)
-        except Exception as error:
-            raise SpecError(f"schedule {name!r} with {given or 'no options'}: {error}") from error
     return schedule
+
+
+def _check_schedule(schedule: Schedule, table: Table, optimizer: Named, length: int) -> None:
+    from .build_check import check_schedule  # which needs torch
+
+    # In steps, the length is known when the data are there; any that is long enough will do.
+    calls = length if schedule.every == "epoch" else 10 * (schedule.warmup + length)
+    try:
+        check_schedule(schedule, optimizer, calls)
+    except Exception as error:
+        given = {key: value for key, value in table.items() if key in schedule.options}
+        raise SpecError(
+            f"schedule {schedule.name!r} with {given or 'no options'}: {error}"
+        ) from error
