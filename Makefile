@@ -52,6 +52,7 @@ benchmarks: .venv/installed-dev ## measure the import, the first step, what a st
 	$(BIN)/python benchmarks/bench_start.py
 	$(BIN)/python benchmarks/bench_loop.py
 	$(BIN)/python benchmarks/report_size.py
+	$(BIN)/python benchmarks/scale.py
 	$(PIP_INSTALL) --no-deps --upgrade --target build/vision torchvision  # apart: not all of it loads beside every torch
 	PYTHONPATH=build/vision $(BIN)/python benchmarks/augmentation.py
 

@@ -1,7 +1,9 @@
 """Measure the bench on 10,000 runs: the time and the memory of status, report and run.
 
 The runs are made up, not trained: ten optimizers with a hundred learning rates each, ten seeds,
-20 epochs. Each command is a fresh process. A number as an argument is the number of runs:
+20 epochs. Each command is a fresh process; ``sgdf run`` is measured until its first run begins. The
+bounds hold for the seconds of CPU, which other work on the machine hardly changes. A number as an
+argument is the number of runs:
 
     python benchmarks/scale.py 1000
 """
@@ -89,7 +91,7 @@ def main(count=RUNS):
         with multiprocessing.get_context("spawn").Pool(1) as pool:
             pool.apply(fill, (store, experiment))
         print(f"{count:,} runs of {EPOCHS} epochs\n")
-        print("| command | seconds | of CPU | MB | bound |\n|---|---|---|---|---|")
+        print("| command | seconds | seconds of CPU | MB | bound |\n|---|---|---|---|---|")
         run = ("run", str(experiment), "--out")
         failed = [
             show("status", measure("status", str(store)), 5.0),
@@ -110,7 +112,7 @@ def show(command, measured, most_seconds, most_megabytes=None):
     """Print a row of the table; return whether a bound does not hold."""
     seconds, cpu, megabytes = measured
     bounds = f"{most_seconds:g} s" + (f", {most_megabytes:g} MB" if most_megabytes else "")
-    failed = seconds > most_seconds or megabytes > (most_megabytes or megabytes)
+    failed = cpu > most_seconds or megabytes > (most_megabytes or megabytes)
     verdict = f"{bounds}: {'FAILS' if failed else 'holds'}"
     print(f"| {command} | {seconds:.1f} | {cpu:.1f} | {megabytes:.0f} | {verdict} |", flush=True)
     return failed

@@ -195,13 +195,11 @@ def test_names_with_brackets_are_text(place):
 
 
 def test_locks_that_do_not_work_are_named(place, monkeypatch):
-    sgdf("run", "mine.toml")
-
     def lockf(descriptor, operation):
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
     monkeypatch.setattr("sgdf.bench.store.lock.fcntl.lockf", lockf)
-    for command in (["run", "mine.toml"], ["status", "mine"]):
+    for command in (["run", "mine.toml"], ["run", "mine.toml"], ["status", "mine"]):
         assert "is locking enabled on this disk?" in sgdf(*command, code=2)
 
 

@@ -53,7 +53,7 @@ class Labels:
 
     def _differing_items(self, group: tuple[str, str], part: Table) -> list[tuple[str, Any]]:
         differing = self._differing[group]
-        return [(key, value) for key, value in part.items() if key in differing]
+        return [item for item in part.items() if item[0] in differing] if differing else []
 
     def run(self, table: Table) -> str:
         """Return the name of a run: that of its setting, and its seed."""

@@ -354,20 +354,21 @@ class Store:
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
+        self.runs = self.path / "runs"
 
     def folder(self, key: str) -> RunFolder:
         """Return the folder of a run, which need not exist yet."""
-        return RunFolder(self.path / "runs" / key)
+        return RunFolder(self.runs / key)
 
     def folders(self) -> list[RunFolder]:
         """Return the folders of all runs."""
-        return [RunFolder(path) for path in sorted((self.path / "runs").glob("*")) if path.is_dir()]
+        return [RunFolder(path) for path in sorted(self.runs.glob("*")) if path.is_dir()]
 
     def states(self, keys: Iterable[str]) -> dict[str, State]:
         """Return the state of each of these runs; a run that has no folder is waiting."""
         keys = list(keys)
         try:
-            there = set(os.listdir(self.path / "runs"))
+            there = set(os.listdir(self.runs))
         except FileNotFoundError:
             there = set()
         except OSError:
