@@ -4,6 +4,7 @@ import contextlib
 import os
 import random
 import re
+import resource
 import signal
 import subprocess
 import sys
@@ -344,35 +345,55 @@ def newer_checkpoints(store, before):
     return set(store.glob("runs/*/*.pt")) - before
 
 
+@needs_proc
 @pytest.mark.usefixtures("workers_find_the_tasks")
 def test_processes_do_not_wait_for_one_that_cannot_write(tmp_path):
     path, store = shared_grid(tmp_path), tmp_path / "store"
-    (run,) = resolve_machine(load(path), threads=1, processes=2).runs
-    folder = Store(store).folder(run.key)
-    folder.prepare(run.as_table())
-    (folder.path / "environment.json").mkdir()
     process = under_torchrun(path, store)
+    # Before it starts the two, which inherit the limit: a checkpoint has more bytes.
+    resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (1500, resource.RLIM_INFINITY))
     output, _ = process.communicate(timeout=120)
     assert process.returncode != 0
-    assert "environment.json: Is a directory" in output
+    assert re.search(r"cannot write \S+\.pt: File too large", output), output
 
 
+@needs_proc
 @pytest.mark.slow
 @pytest.mark.usefixtures("workers_find_the_tasks")
-def test_two_processes_resume_a_run_together(tmp_path):
-    path = experiment(tmp_path, delay=0.02, epochs=40, seeds=(0,), optimizer={"name": "sgdf"})
-    for store, interruptions in ((tmp_path / "whole", 0), (tmp_path / "parts", 2)):
-        for _ in range(interruptions):
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
+def test_two_processes_resume_a_run_together(how, tmp_path):
+    path = experiment(tmp_path, delay=0.02, epochs=80, seeds=(0,), optimizer={"name": "sgdf"})
+    chance = random.Random(0)
+    for store, interruptions in ((tmp_path / "whole", 0), (tmp_path / "parts", 4)):
+        for number in range(interruptions):
             before = set(store.glob("runs/*/*.pt"))
             process = under_torchrun(path, store, "--checkpoint-every", "0.5")
             wait_for(partial(newer_checkpoints, store, before))
-            process.terminate()
+            ranks = [pid for pid in descendants(process.pid) if has_rank(pid)]
+            time.sleep(chance.uniform(0, 1))
+            if how == signal.SIGTERM or number % 2:
+                process.send_signal(how)
+                for pid in ranks if how == signal.SIGKILL else ():  # torchrun cannot end them
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(pid, how)
+            else:  # torchrun ends the other one
+                os.kill(chance.choice(ranks), how)
             process.communicate(timeout=60)
         process = under_torchrun(path, store)
         output, _ = process.communicate(timeout=240)
         assert process.returncode == 0, output
     whole, parts = (essence(Store(tmp_path / name).folders()[0]) for name in ("whole", "parts"))
     assert equal(whole, parts)
+    (folder,) = Store(tmp_path / "parts").folders()
+    assert len(folder.environments()) == 5
+    assert not list(folder.path.glob("*.damaged"))
+
+
+def has_rank(pid):
+    """Return whether a process is one of those that torchrun has started."""
+    with contextlib.suppress(OSError):
+        return b"RANK=" in Path(f"/proc/{pid}/environ").read_bytes()
+    return False
 
 
 def has_workers_or_ended(process):

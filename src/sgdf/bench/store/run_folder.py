@@ -113,9 +113,12 @@ class RunFolder:
                     files.write(path, content, sync=False)
 
     def sync_table(self) -> None:
-        """Make the table, which ``prepare`` wrote, survive a loss of power."""
+        """Make the folder and the table, which ``prepare`` wrote, survive a loss of power."""
         with files.store_errors(self.path):
             files.sync(self.path / "spec.toml")
+            for folder in list(self.path.absolute().parents)[:3]:  # runs, the store, and above it
+                with contextlib.suppress(PermissionError):  # to be read, which a sync needs
+                    files.sync_folder(folder)
 
     def table(self) -> RunTable | None:
         """Return the run's table, or None if it is missing or damaged."""
@@ -253,6 +256,9 @@ class RunFolder:
 
     def save(self, content: bytes, step: int) -> None:
         """Write a checkpoint, and keep the one of an earlier step."""
+        if os.path.lexists(self.path / PROBE_ROWS):  # a run resumed from here adds later rows only
+            with files.store_errors(self.path / PROBE_ROWS):
+                files.sync(self.path / PROBE_ROWS)
         name = f"{step:012}-{digest(content)}.pt"
         files.write(self.path / name, content)
         for other in self.path.glob(f"{step:012}-*.pt"):  # as of before an evaluation
