@@ -67,10 +67,19 @@ def sources(run: Run) -> dict[str, str]:
 def commit() -> str:
     """Return the commit of the working directory, with a + if files differ from it."""
     try:
-        command = ["git", "describe", "--always", "--dirty=+", "--abbrev=40", "--exclude=*"]
-        return subprocess.run(command, capture_output=True, text=True, timeout=10).stdout.strip()
+        head = _ask_git("rev-parse", "--verify", "--quiet", "HEAD")
+        return head and head + "+" * bool(_ask_git("status", "--porcelain", "--untracked-files=no"))
     except (OSError, subprocess.TimeoutExpired):
         return ""
+
+
+def _ask_git(*arguments: str) -> str:
+    """Return the answer of git, which writes nothing.
+
+    A lock on its index would stay if this process were killed, and stop the user's own commands.
+    """
+    command = ["git", "--no-optional-locks", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=10).stdout.strip()
 
 
 def source_digest(target: Callable[..., Any]) -> str:
