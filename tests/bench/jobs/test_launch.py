@@ -378,7 +378,8 @@ def test_two_processes_resume_a_run_together(how, tmp_path):
                         os.kill(pid, how)
             else:  # torchrun ends the other one
                 os.kill(chance.choice(ranks), how)
-            process.communicate(timeout=60)
+            output, _ = process.communicate(timeout=60)
+            assert Store(store).folders()[0].progress() is State.PAUSED, output
         process = under_torchrun(path, store)
         output, _ = process.communicate(timeout=240)
         assert process.returncode == 0, output

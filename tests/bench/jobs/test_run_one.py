@@ -2,6 +2,7 @@
 
 import json
 import re
+import threading
 
 import pytest
 import torch
@@ -9,7 +10,9 @@ import torch
 from bench_tasks import equal, essence, run_of
 from kept_runs import do
 from sgdf.bench.jobs.provenance import differences, sources
+from sgdf.bench.jobs.run_one import train_run
 from sgdf.bench.store.run_folder import State, Store
+from sgdf.bench.training.ranks import Ranks
 
 pytestmark = pytest.mark.usefixtures("publishing_at_once")
 
@@ -185,3 +188,26 @@ def test_state_that_cannot_be_loaded_safely_is_a_failure_now_and_not_later(store
     _, state, line = do(run_of("bench_tasks:Unsaveable"), store, stop_after=1)
     assert state is State.FAILED
     assert "Weights only load failed" in line
+
+
+@pytest.mark.parametrize(
+    ("message", "expected"),
+    [
+        ("[third_party/gloo/gloo/transport/tcp/pair.cc:534] Connection closed", State.WAITING),
+        ("the cat is on the keyboard", State.FAILED),
+    ],
+)
+def test_that_another_process_was_killed_is_no_failure(message, expected, store, run, monkeypatch):
+    def fail(*arguments):
+        raise RuntimeError(message)
+
+    ranks = Ranks(alone=True)
+    ranks.count = 2
+    monkeypatch.setattr("sgdf.bench.jobs.run_one.resumed_trainer", fail)
+    folder = store.folder(run.key)
+    folder.prepare(run.as_table())
+    with folder.claim(), pytest.raises(RuntimeError, match="cat|gloo"):
+        train_run(
+            run, folder, ranks, checkpoint_every=1, stop=threading.Event(), tell=lambda event: None
+        )
+    assert folder.progress() is expected

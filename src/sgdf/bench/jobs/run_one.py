@@ -123,7 +123,8 @@ def train_run(
             raise  # the others would wait for this process
         return State.PAUSED, str(error)
     except (Exception, SystemExit) as error:
-        if ranks.rank == 0:
+        # That another process was killed is no failure of the run, which can be resumed.
+        if ranks.rank == 0 and not ranks.has_lost_one(error):
             with contextlib.suppress(StoreError):  # then the run is tried again
                 folder.fail(error, _known_sources(run))
         if ranks.count > 1:

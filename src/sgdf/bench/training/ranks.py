@@ -65,6 +65,11 @@ class Ranks:
         dist.all_gather_object(values, value)
         return values
 
+    def has_lost_one(self, error: BaseException) -> bool:
+        """Return whether an error says that another of the processes has died."""
+        lost = isinstance(error, dist.DistError) or "gloo" in str(error)  # gloo has no class for it
+        return self.count > 1 and isinstance(error, RuntimeError) and lost
+
     def means(self, values: list[float]) -> list[float]:
         """Return the mean of each number over the processes."""
         if self.count == 1:
