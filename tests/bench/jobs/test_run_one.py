@@ -206,7 +206,7 @@ def test_that_another_process_was_killed_is_no_failure(message, expected, store,
     monkeypatch.setattr("sgdf.bench.jobs.run_one.resumed_trainer", fail)
     folder = store.folder(run.key)
     folder.prepare(run.as_table())
-    with folder.claim(), pytest.raises(RuntimeError, match="cat|gloo"):
+    with folder.claim(), pytest.raises(RuntimeError, match=r"cat|gloo"):
         train_run(
             run, folder, ranks, checkpoint_every=1, stop=threading.Event(), tell=lambda event: None
         )
