@@ -97,6 +97,7 @@ def test_results_json_has_every_setting_and_no_nan(written):
     report, folder = written
     text = (folder / "results.json").read_text()
     problems = json.loads(text, parse_constant=pytest.fail)
+    assert text == json.dumps(problems, indent=1) + "\n"
     assert [problem["problem"] for problem in problems] == [
         p.name for p in report.findings.problems
     ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from typing import Any
 
 from ...present.json_numbers import replace_nonfinite
@@ -12,24 +13,43 @@ from .verdict import Verdict
 
 
 def results_json(findings: Findings) -> str:
-    """Return the figures of every setting as JSON, over its seeds and for each of them."""
-    content = replace_nonfinite([_problem(problem) for problem in findings.problems], str)
-    return json.dumps(content, indent=1, allow_nan=False) + "\n"
+    """Return the figures of every setting as JSON, over its seeds and for each of them.
+
+    One setting is encoded after the other: before they are text, the figures of thousands would
+    need hundreds of megabytes.
+    """
+    return _list_of(map(_problem, findings.problems), depth=0) + "\n"
 
 
-def _problem(problem: Problem) -> dict[str, Any]:
+def _problem(problem: Problem) -> str:
     best = {setting.key for setting in problem.headline}
-    return {
+    head = {
         "problem": problem.name,
         "protocol": problem.protocol.name,
         "metric": problem.metric,
         "largest is best": problem.larger_is_better,
         "verdict": Verdict(problem).as_record(),
-        "settings": [
-            {"shown first": setting.key in best, **_setting(problem, setting)}
-            for setting in problem.settings
-        ],
     }
+    settings = (
+        _encode({"shown first": setting.key in best, **_setting(problem, setting)}, depth=3)
+        for setting in problem.settings
+    )
+    end = "\n }"
+    begin = _encode(head, depth=1).removesuffix(end)
+    return f'{begin},\n  "settings": {_list_of(settings, depth=2)}{end}'
+
+
+def _encode(content: dict[str, Any], depth: int) -> str:
+    """Return a table as JSON that is part of a text, this deep within lists and tables."""
+    text = json.dumps(replace_nonfinite(content, str), indent=1, allow_nan=False)
+    return text.replace("\n", "\n" + " " * depth)
+
+
+def _list_of(texts: Iterable[str], depth: int) -> str:
+    """Return a list of encoded items, this deep within lists and tables."""
+    line = "\n" + " " * depth
+    items = f",{line} ".join(texts)
+    return f"[{line} {items}{line}]" if items else "[]"
 
 
 def _setting(problem: Problem, setting: Setting) -> dict[str, Any]:
