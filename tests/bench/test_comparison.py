@@ -36,10 +36,11 @@ def test_class_is_compared_and_finished_runs_are_not_done_again(store):
     said = []
     options = {"seeds": 3, "epochs": 2, "out": store, "say": said.append}
     first = compare_quietly(Points, **options)
-    assert len(said) == 9
-    assert all("test accuracy" in line for line in said)
+    assert said[0] == f"9 runs, 0 done, in {store}"
+    assert [line.partition(" ")[0] for line in said[1:]] == [f"[{n}/9]" for n in range(1, 10)]
+    assert all("test accuracy" in line for line in said[1:])
     second = compare_quietly(Points, **options)
-    assert len(said) == 9
+    assert said[10:] == [f"9 runs, 9 done, in {store}"]
     assert str(first) == str(second)
     assert "sgdf" in str(first)
     assert "test accuracy" in str(first)
@@ -94,19 +95,20 @@ def test_optimizers_are_given_in_several_ways(store):
     ("task", "options", "message"),
     [
         ("digitz-mlp", {}, "digits-mlp"),
-        (lambda make, seed: {}, {}, "top of a module"),
+        (lambda make, seed: {}, {}, "top level"),
         (training_functions.takes_too_little, {}, r"train\(make_optimizer, seed\)"),
         (training_functions.train, {"epochs": 3}, "argument of the function"),
         (training_functions.train, {"schedule": "CosineAnnealingLR"}, "argument of the function"),
         (training_functions.train, {"options": {"epoch": 3}}, "epochs"),
         (Points, {"by_function": True}, "is a class"),
+        (Points, {"optimizers": {"sgd": 0.1}}, "write {'lr': 0.1}"),
         (Points, {"epochs": 0}, "at least 1"),
     ],
 )
 def test_mistakes_are_refused_before_any_run(task, options, message, store):
     """The message says what is allowed."""
     with pytest.raises(SpecError, match=message):
-        compare_quietly(task, out=store, **options)
+        compare_quietly(task, **{"optimizers": OPTIMIZERS, "out": store, **options})
     assert not store.exists()
 
 
@@ -172,9 +174,11 @@ def test_declared_metric_is_compared_by(store):
     [
         (training_functions.earn, {}, r"train\.metric = Metric"),
         (training_functions.use_another_optimizer, {}, "make_optimizer"),
-        (training_functions.return_number, {}, "not metrics by name"),
-        (training_functions.mix, {}, "beside metrics by split"),
-        (training_functions.train, {"protocol": "validation"}, "no metrics of the validation"),
+        (training_functions.return_number, {}, "returned float, not metrics by name"),
+        (training_functions.mix, {}, "'accuracy', which is no split"),
+        (training_functions.train, {"protocol": "validation"}, "leave the protocol out"),
+        (training_functions.abbreviate, {}, "none of 'test'"),
+        (training_functions.name_splits, {}, "'val_acc', whose name says its split"),
         (training_functions.break_down, {}, "disk of the user's"),
     ],
 )
@@ -193,7 +197,7 @@ def test_interrupted_function_starts_again(store, monkeypatch):
             compare_quietly(
                 training_functions.train, {"sgd": {}}, seeds=1, out=store, say=said.append
             )
-    assert "no checkpoints" in said[0]
+    assert "no checkpoints" in said[1]
     result = compare_quietly(training_functions.train, {"sgd": {}}, seeds=1, out=store)
     assert result.rows[0]["state"] == "finished"
 
@@ -201,6 +205,37 @@ def test_interrupted_function_starts_again(store, monkeypatch):
 def press_ctrl_c():
     """Do what a person at the terminal does."""
     os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_equal_failures_of_the_first_runs_stop_the_rest(store):
+    """One run of each optimizer shows that the function cannot work."""
+    said = []
+    with pytest.raises(RuntimeError, match=r"2 runs failed alike.*\n.*7 other runs were not begun"):
+        compare_quietly(training_functions.return_number, seeds=3, out=store, say=said.append)
+    assert len(said) == 3
+
+
+def test_every_run_diverging_is_explained(store):
+    """The result has no figures, so the lines say what to look at."""
+    said = []
+    compare_quietly(training_functions.lose, seeds=1, out=store, say=said.append)
+    assert said[-2] == "Every run diverged."
+    assert "its loss ended as a value that is not finite" in said[-1]
+
+
+def test_changed_function_is_mentioned(store, monkeypatch):
+    """Finished runs are not done again, but it is said that they are of another version."""
+    compare_quietly(training_functions.train, {"sgd": {}}, seeds=2, out=store)
+    monkeypatch.setattr(training_functions, "fit", lambda *arguments: [])
+    with pytest.warns(UserWarning, match="2 finished runs of .* had another version"):
+        compare_quietly(training_functions.train, {"sgd": {}}, seeds=2, out=store)
+
+
+def test_runs_with_other_threads_are_mentioned(store):
+    """They are other runs, which surprises those who change the number of workers."""
+    compare_quietly(Points, {"sgd": {}}, seeds=2, epochs=1, out=store, threads=1)
+    with pytest.warns(UserWarning, match=r"2 runs of .*; threads=1 counts them"):
+        compare_quietly(Points, {"sgd": {}}, seeds=2, epochs=1, out=store, threads=2)
 
 
 SCRIPT = """

@@ -84,6 +84,18 @@ def mix(make_optimizer, seed):
     return {"test": {"loss": 1.0}, "accuracy": 0.5}
 
 
+def abbreviate(make_optimizer, seed):
+    """Return metrics of splits that the bench does not know."""
+    train(make_optimizer, seed, epochs=1)
+    return {"val": {"loss": 1.0}}
+
+
+def name_splits(make_optimizer, seed):
+    """Return metrics whose names say their split."""
+    train(make_optimizer, seed, epochs=1)
+    return {"val_acc": 0.5, "test_acc": 0.4}
+
+
 def break_down(make_optimizer, seed):
     """Fail."""
     raise ValueError("the disk of the user's is full")

@@ -6,6 +6,7 @@ import importlib
 import io
 import shutil
 import sys
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,8 +20,10 @@ from ..present.words import plural
 from .catalog.lookup import name_object
 from .catalog.optimizers import OPTIMIZERS
 from .errors import SpecError
-from .jobs.conduct import Conduct, Crew
+from .jobs.conduct import Conduct, Crew, count_other_sources, count_other_threads
+from .jobs.early_stop import first_runs
 from .jobs.events import Event
+from .jobs.outcome import divergence_of_all, early_stop_in_words, failures_in_words
 from .jobs.plan import Plan
 from .jobs.signals import stop_on_signals
 from .report.brief import results_in_brief
@@ -29,8 +32,6 @@ from .spec.grid import as_list, quote_lists
 from .spec.labels import labels
 from .spec.machine import resolve_machine
 from .spec.read import NAME, read
-from .spec.run import Experiment
-from .store.equal_failures import equal_failures
 from .store.records import Table
 from .store.run_folder import State, Store
 from .tasks import TASKS
@@ -51,6 +52,7 @@ def compare(
     out: str | Path | None = None,
     workers: int = 1,
     retry: bool = False,
+    keep_going: bool = False,
     say: Callable[[str], object] | None = print,
     **train: Any,
 ) -> Comparison:
@@ -74,8 +76,9 @@ def compare(
         about: a line about the experiment, for the report.
         out: the folder that keeps the runs. By default it is ``results/NAME``.
         workers: how many runs are trained at a time, each in a process of its own.
-        retry: try failed runs again.
-        say: takes a line whenever a run ends; None for silence.
+        retry: try failed runs again; those whose source has changed are tried again anyway.
+        keep_going: try all runs, even if the first runs of all optimizers failed alike.
+        say: takes a line at the start, whenever a run ends, and at the end; None for silence.
         train: settings of the training loop, as in ``[train]`` of an experiment file: ``epochs``,
             ``batch_size``, ``clip_norm``, … A training function takes none but ``threads``.
 
@@ -110,11 +113,13 @@ def compare(
     experiment = resolve_machine(read(document), crew.threads)
     if workers > 1 and "__main__:" in task_name:
         raise SpecError(
-            f"workers = {workers}: other processes cannot import what a notebook defines; put the "
-            "task into a Python file, or leave workers at 1"
+            f"workers = {workers}: other processes cannot import what a notebook or an interactive "
+            "session defines; put the task into a Python file, or leave workers at 1"
         )
     store = Path(out) if out is not None else Path("results") / experiment.name
-    _do_runs(experiment, store, crew, retry, say)
+    deciding = {} if keep_going else first_runs(experiment.runs)
+    plan = Plan(experiment.runs, store, first_runs=deciding)
+    _do_runs(Conduct(plan, experiment), crew, retry, say or (lambda line: None))
     return Comparison(store, tuple(run.key for run in experiment.runs))
 
 
@@ -173,43 +178,63 @@ class Comparison:
         return "\n".join(map(str.rstrip, text.getvalue().splitlines()))
 
 
-def _do_runs(
-    experiment: Experiment,
-    store: Path,
-    crew: Crew,
-    retry: bool,
-    say: Callable[[str], object] | None,
-) -> None:
-    """Do the runs that are left, and say which failures they have in common."""
-    conduct = Conduct(Plan(experiment.runs, store), experiment)
-    names = labels({run.key: run.as_table() for run in experiment.runs})
+def _do_runs(conduct: Conduct, crew: Crew, retry: bool, say: Callable[[str], object]) -> None:
+    """Do the runs that are left, and say how they end."""
+    runs, done = conduct.plan.runs, len(conduct.with_result)
+    names = labels({run.key: run.as_table() for run in runs})
+    conduct.prepare(retry)
+    say(f"{plural(len(runs), 'run')}, {done} done, in {conduct.plan.store}")
+    _warn_of_other_runs(conduct)
 
     def show(run: str, event: Event) -> None:
-        if say is not None and (event["event"] == "notice" or event["event"] == "end"):
-            say(f"{names.get(run, run)}: {event['line']}")
+        nonlocal done
+        if event["event"] == "notice":
+            say(f"[{done}/{len(runs)}] {names.get(run, run)}: {event['line']}")
+        elif event["event"] == "end" and not event.get("quiet"):
+            done += State(event["state"]).has_result
+            say(f"[{done}/{len(runs)}] {names.get(run, run)}: {event['line']}")
 
-    conduct.prepare(retry)
     with stop_on_signals() as stop:
         conduct.work(crew, show, stop)
     if stop.is_set():
-        raise KeyboardInterrupt("stopped; call it again to resume")
+        raise KeyboardInterrupt("stopped; call it again to do what is left")
     states = conduct.states_now()
-    failed = [conduct.store.folder(key) for key in states if states[key] is State.FAILED]
-    lines = [
-        f"{plural(len(folders), 'run')} failed: {line}"
-        for line, folders in equal_failures(failed).items()
-    ]
-    if failed and not any(state.has_result for state in states.values()):
-        raise RuntimeError(f"no run has a result; {'; '.join(lines)}\n{failed[0].traceback()}")
-    if say is not None:
-        for line in lines:
-            say(line)
+    failures = failures_in_words(conduct.store, states)
+    lines = [*failures, *early_stop_in_words(conduct, states, "keep_going=True")]
+    if failures and not any(state.has_result for state in states.values()):
+        raise RuntimeError("\n".join(["no run has a result.", *lines]))
+    if failures:
+        lines.append("Failed runs are tried again once their source has changed, or by retry=True.")
+    for line in (*lines, *divergence_of_all(conduct.store, states)):
+        say(line)
+
+
+def _warn_of_other_runs(conduct: Conduct) -> None:
+    """Warn of finished runs of another source, and of those that differ in threads alone."""
+    changed = count_other_sources(conduct.store, conduct.with_result)
+    if changed:
+        warnings.warn(
+            f"{plural(changed, 'finished run')} of {conduct.plan.store} had another version of the "
+            "task's or the optimizer's source, and will not be done again; choose another folder "
+            "with out= to train with the present version.",
+            stacklevel=4,
+        )
+    threads = {} if conduct.with_result else count_other_threads(conduct)
+    for number, count in threads.items():
+        warnings.warn(
+            f"{plural(count, 'run')} of {conduct.plan.store} are the same but for their number of "
+            f"threads; threads={number} counts them, too.",
+            stacklevel=4,
+        )
 
 
 def _pairs(optimizers: Any) -> Iterable[tuple[Any, Table]]:
     """Yield each optimizer with its options."""
     if isinstance(optimizers, Mapping):
-        yield from ((target, dict(given or {})) for target, given in optimizers.items())
+        for target, given in optimizers.items():
+            if not isinstance(given, Mapping):
+                raise SpecError(f"optimizers: {given!r} for {target!r}; write {{'lr': {given!r}}}")
+            yield target, dict(given)
         return
     for item in as_list(optimizers) if isinstance(optimizers, str) else optimizers:
         table = dict(item) if isinstance(item, Mapping) else {"name": item}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import typer
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
     from ..bench.jobs.conduct import Conduct
     from ..bench.spec.run import Run
-    from ..bench.store.records import Result
     from ..bench.store.run_folder import Store
 
 
@@ -53,26 +52,21 @@ def conclude(console: Console, conduct: Conduct, stopped: bool, may_diverge: boo
         stopped: whether Ctrl-C or a signal ended the work.
         may_diverge: whether it is in order that every run has diverged.
     """
-    from ..bench.store.equal_failures import equal_failures
+    from ..bench.jobs.outcome import divergence_of_all, early_stop_in_words, failures_in_words
     from ..bench.store.run_folder import State
 
     states = conduct.states_now()
     count = Counter(states.values())
     counts = ", ".join(f"{count[state]} {state.value}" for state in State if count[state])
     say(console, f"{counts}. sgdf status {conduct.plan.store} shows more.")
-    failed = [key for key, state in states.items() if state is State.FAILED]
-    for line, folders in equal_failures(map(conduct.store.folder, failed)).items():
-        say(console, f"{plural(len(folders), 'run')} failed{_alike(folders)}: {line}")
+    failures = failures_in_words(conduct.store, states)
+    for line in failures:
+        say(console, line)
     if stopped:
         raise leave_stopped(console)
-    not_begun = conduct.runs_not_begun(states) if failed else 0
-    if not_begun:
-        say(
-            console,
-            f"The first runs of all optimizers failed alike, so {plural(not_begun, 'other run')} "
-            f"{'was' if not_begun == 1 else 'were'} not begun; --keep-going tries them too.",
-        )
-    if failed:
+    for line in early_stop_in_words(conduct, states, "--keep-going"):
+        say(console, line)
+    if failures:
         say(
             console,
             "Correct the source and run the same command again: failed runs are tried again once "
@@ -80,38 +74,11 @@ def conclude(console: Console, conduct: Conduct, stopped: bool, may_diverge: boo
         )
     if any(not state.has_result and state is not State.RUNNING for state in count):
         raise typer.Exit(1)
-    if set(count) == {State.DIVERGED} and not may_diverge:
-        _explain_divergence(console, [conduct.store.folder(key).result() for key in states])
+    lines = [] if may_diverge else divergence_of_all(conduct.store, states)
+    for line in lines:
+        say(console, line)
+    if lines:
         raise typer.Exit(1)
-
-
-_REMEDIES = {
-    "input": "Check the data for NaN and infinity.",
-    "parameter": "Its gradient was not finite, or the step was too large: try a smaller lr, or "
-    "clip gradients with train.clip_norm.",
-    "loss": "Try a smaller lr, and check the loss for logarithms of 0 and divisions by 0.",
-    "": "Try a smaller lr; train.diverges_at says how far a loss may grow.",
-}
-"""What to try, by what was the first number that is not finite; empty if that is not known."""
-
-
-def _explain_divergence(console: Console, results: Iterable[Result | None]) -> None:
-    """Say that every run diverged, why, and what to try."""
-    from ..bench.store.records import divergence_in_words
-
-    say(console, "Every run diverged.")
-    by_cause: dict[str, list[Result]] = {}
-    for result in filter(None, results):
-        first = result.get("first_nonfinite")
-        by_cause.setdefault(first["what"] if first else "", []).append(result)
-    for cause, group in by_cause.items():
-        earliest = min(group, key=lambda result: result["diverged_at_step"] or 0)
-        where = f"{plural(len(group), 'run')}, the first {divergence_in_words(earliest)}"
-        say(console, f"{where}. {_REMEDIES[cause]}")
-
-
-def _alike(runs: Sequence[object]) -> str:
-    return " alike" if len(runs) > 1 else ""
 
 
 def leave_stopped(console: Console) -> typer.Exit:

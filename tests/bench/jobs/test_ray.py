@@ -359,7 +359,7 @@ def test_a_local_cluster_ends_with_its_command(tmp_path):
         os.killpg(process.pid, signal.SIGINT)  # as a terminal does, to all processes
         output, errors = process.communicate(timeout=60)
         assert process.returncode == 130, output + errors
-        assert errors.strip() == "Saving after this step; press again to end at once."
+        assert errors.strip() == "Stopping after this step; press again to end at once."
         wait_for(lambda: not processes(folder), seconds=10)
         plan = plan_of(path, store)
         assert State.PAUSED in states(plan)

@@ -173,8 +173,8 @@ def name_object(target: Any, kind: str) -> str:
     module, name = getattr(target, "__module__", None), getattr(target, "__qualname__", None)
     if not module or not name or "<" in name:
         raise SpecError(
-            f"this {kind}, {target!r}, is not defined at the top of a module, script or notebook "
-            "cell, so that its name does not lead to it"
+            f"this {kind}, {target!r}, cannot be found by its name; define it with def or class at "
+            "the top level of a script, module or notebook"
         )
     if module == "__main__":
         module = _name_script()

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import json
 import math
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,6 +20,7 @@ import torch
 from ..errors import SpecError, StoreError
 from ..spec.run import Experiment, Run
 from ..store.files import store_errors
+from ..store.records import RunTable
 from ..store.run_folder import State, Store
 from ..training.ranks import Ranks
 from . import ray_cluster
@@ -205,6 +208,21 @@ class Conduct:
         """Return how many runs wait because the first runs of their task have failed alike."""
         waiting = (run for run in self.plan.runs if states[run.key] in TO_DO)
         return sum(map(self.plan.waits_in_vain, waiting))
+
+
+def count_other_threads(conduct: Conduct) -> dict[int, int]:
+    """Return how many runs of the store are the same but for their threads, by number of these."""
+    wanted = {_without_threads(run.as_table()) for run in conduct.plan.runs}
+    own = set(conduct.plan.keys)
+    tables = [folder.table() for folder in conduct.store.folders() if folder.key not in own]
+    return Counter(
+        table["train"]["threads"] for table in tables if table and _without_threads(table) in wanted
+    )
+
+
+def _without_threads(table: RunTable) -> str:
+    train = {key: value for key, value in table["train"].items() if key != "threads"}
+    return json.dumps({**table, "train": train}, sort_keys=True)
 
 
 def count_other_sources(store: Store, runs: Sequence[Run]) -> int:

@@ -15,6 +15,7 @@ from ..spec.run import Run
 from ..store.identity import digest
 from ..tasks import Task, find_trained
 from ..tasks.function import TrainingFunction
+from .function_source import function_digest
 from .imported_source import imported_files
 
 WATCHED = (
@@ -49,16 +50,17 @@ def differences(entries: list[dict[str, Any]], current: dict[str, Any]) -> list[
 
 
 def sources(run: Run) -> dict[str, str]:
-    """Return digests of the files that define task and optimizer.
+    """Return digests of the files that define task and optimizer; of a function, its own code.
 
     The files that the user's own task imports from its folder have a digest of their own: earlier
     versions did not record it, and it must not make their runs differ from today's.
     """
     task = find_trained(run.task.name)
+    is_function = isinstance(task, TrainingFunction)
     defined: Callable[..., Any] = task.call if isinstance(task, TrainingFunction) else task
     imported = imported_digest(defined)
     return {
-        "task source": source_digest(defined),
+        "task source": (function_digest(defined) if is_function else "") or source_digest(defined),
         **({"imported source": imported} if imported else {}),
         "optimizer source": source_digest(find_optimizer(run.optimizer.name)),
     }

@@ -43,8 +43,8 @@ def run_function(run: Run, folder: RunFolder, stop: Stop, tell: Tell) -> tuple[S
             tell({"event": "progress", "step": training.step, "steps": None, "row": row})
     except Stopped:
         return State.WAITING, (
-            "stopped; the same command starts it again from the beginning, for a training "
-            "function has no checkpoints"
+            "stopped; it will start again from its beginning, because a training function has no "
+            "checkpoints"
         )
     result = training.result()
     state = State.FINISHED if result["diverged_at_step"] is None else State.DIVERGED

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from ..training.trainer import Stopped
 
-AFTER_STEP = "Saving after this step; press again to end at once."
+AFTER_STEP = "Stopping after this step; press again to end at once."
 AFTER_EVALUATION = (
     "Saving after this evaluation; press again to end at once, and the run resumes from its last "
     "checkpoint."

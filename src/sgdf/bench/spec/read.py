@@ -303,7 +303,7 @@ def _training_of_function(table: Table) -> Training:
     if decided:
         raise SpecError(
             f"{decided[0]}: the task is a function that trains by itself, and decides this; make "
-            "it an argument of the function, which is then an option of [task]"
+            "it an argument of the function, and an option of the task"
         )
     return read_table(Training, {**given, "by_function": True}, "train")
 

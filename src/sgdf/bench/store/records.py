@@ -86,9 +86,12 @@ class Row(EpochFigures):
 class FirstNonfinite(TypedDict):
     """The first number of a diverged run that was not finite."""
 
-    what: Literal["input", "parameter", "loss"]
+    what: Literal["input", "parameter", "loss", "metric"]
     name: str
-    """Which of them: a part of the batch, the parameter's name, or the name in the log."""
+    """Which of them: a part of the batch, the parameter's name, or the name in the log.
+
+    Of a function that trains by itself only the metric is known.
+    """
     step: Count
     """The step whose batch or loss it is, or after which the parameter was not finite."""
 
@@ -155,6 +158,7 @@ def divergence_in_words(result: Result) -> str:
         "input": f"its input, {first['name']}, is not finite",
         "parameter": f"the parameter {first['name']} was not finite after step {first['step']:,}",
         "loss": f"the {first['name']} was the first number that was not finite",
+        "metric": f"its {first['name']} ended as a value that is not finite",
     }
     return f"at step {step:,}: {reasons[first['what']]}"
 

@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..errors import SpecError
+from ..errors import SpecError, naming
 from ..store.records import Figures
 from .metric import Metric
 
@@ -69,5 +69,6 @@ class TrainingFunction:
             SpecError: if its direction is not known; the message has the line to add.
         """
         metric = self.declared_metric or Metric(next(iter(figures["test"])))
-        _ = metric.is_maximized
+        with naming(f"{getattr(self.call, '__name__', 'train')}.metric"):
+            _ = metric.is_maximized
         return metric

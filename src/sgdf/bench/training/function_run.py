@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Literal, cast
@@ -11,9 +12,10 @@ from typing import Any, Literal, cast
 from torch.optim import Optimizer
 
 from ..catalog.optimizers import optimizer_maker
+from ..errors import suggestion
 from ..spec.protocol import PROTOCOLS, RESERVED
 from ..spec.run import Run
-from ..store.records import Figures, Result, Row, figures_on
+from ..store.records import Figures, FirstNonfinite, Result, Row, figures_on
 from ..tasks import find_trained
 from ..tasks.function import TrainingFunction
 from ..tasks.metric import Metric
@@ -21,7 +23,9 @@ from .meter import as_numbers
 from .randomness import seed_all
 from .result import digest_of_weights, epochs_that_count, state_bytes
 
-RETURNS = 'return {"accuracy": 0.93}, or {"validation": {"accuracy": 0.94}, "test": {…}}'
+BY_SPLIT = 'return {"validation": {"accuracy": 0.94}, "test": {"accuracy": 0.93}}'
+RETURNS = f'return {{"accuracy": 0.93}}, or {BY_SPLIT}'
+SPLIT_IN_NAME = re.compile(r"(val|valid|validation|test)[\W_]", re.IGNORECASE)
 
 
 class FunctionRun:
@@ -90,6 +94,9 @@ class FunctionRun:
         splits = {"test", self.protocol.chooses_on}
         return not all(math.isfinite(figures_on(last, s)[self.metric.name]) for s in splits)
 
+    def _nonfinite_metric(self) -> FirstNonfinite:
+        return {"what": "metric", "name": self.metric.name, "step": self.step}
+
     def result(self) -> Result:
         """Return the result of the run, which has ended."""
         metric, last = self.metric, self.rows[-1]
@@ -110,6 +117,7 @@ class FunctionRun:
             "step": self.step,
             "epoch": len(self.rows),
             "diverged_at_step": self.step if self.diverged else None,
+            **({"first_nonfinite": self._nonfinite_metric()} if self.diverged else {}),
             "seconds": last["seconds"],
             "parameters": sum(param.numel() for param in params),
             "state_bytes": sum(map(state_bytes, self.optimizers)),
@@ -132,21 +140,39 @@ def figures_by_split(metrics: Any, needed: str) -> dict[str, Figures]:
     {'test': {'accuracy': 0.5}}
     """
     if not isinstance(metrics, Mapping) or not metrics:
-        raise ValueError(f"the function returned {metrics!r:.80}, not metrics by name: {RETURNS}")
+        what = f"an empty {type(metrics).__name__}" if metrics == {} else type(metrics).__name__
+        raise ValueError(f"the function returned {what}, not metrics by name: {RETURNS}")
     if not any(isinstance(value, Mapping) for value in metrics.values()):
+        _refuse_names_of_splits(metrics, needed)
         metrics = {"test": metrics}
     figures = {}
     for split, own in metrics.items():
         if not isinstance(own, Mapping) or not own or (split != "train" and split in RESERVED):
             raise ValueError(
-                f"the function returned {split} = {own!r:.80} beside metrics by split: {RETURNS}"
+                f"the function returned {split!r}, which is no split with metrics, beside metrics "
+                f"by split: {BY_SPLIT}"
             )
         figures[split] = as_numbers(own)
-    for split in ("test", needed):
-        if split not in figures:
-            raise ValueError(
-                f"the function returned no metrics of the {split} data"
-                + (', by which protocol = "validation" chooses' if split == "validation" else "")
-                + f": {RETURNS}"
-            )
+    missing = [split for split in ("test", needed) if split not in figures]
+    if missing:
+        given = ", ".join(map(repr, figures))
+        raise ValueError(
+            f"the function returned metrics of {given}, but none of {missing[0]!r}: {BY_SPLIT}"
+            f"{suggestion(missing[0], figures)}"
+        )
     return figures
+
+
+def _refuse_names_of_splits(metrics: Mapping[str, Any], needed: str) -> None:
+    """Raise if metrics without splits have names that say one, or validation metrics are needed."""
+    named = [name for name in metrics if isinstance(name, str) and SPLIT_IN_NAME.match(name)]
+    if named:
+        raise ValueError(
+            f"the function returned {named[0]!r}, whose name says its split; write the split as a "
+            f"key: {BY_SPLIT}"
+        )
+    if needed != "test":
+        raise ValueError(
+            f'the function returned metrics without a split, but protocol = "validation" chooses '
+            f"on validation data: {BY_SPLIT}, or leave the protocol out"
+        )
