@@ -12,12 +12,21 @@ from .table import Table
 
 @dataclass(frozen=True)
 class Detail:
-    """A setting with all of its options, and the commands that repeat its runs."""
+    """A setting with all of its options, and the commands that repeat its runs.
+
+    Attributes:
+        key: the key that links to it end in.
+        title: its name.
+        spec: its options, as TOML.
+        commands: the commands.
+        obstacle: why there are none.
+    """
 
     key: str
     title: str
     spec: str
     commands: tuple[str, ...]
+    obstacle: str = ""
 
 
 @dataclass(frozen=True)
@@ -50,7 +59,7 @@ class Document:
     failures: tuple[Failure, ...]
     details: tuple[Detail, ...]
     where: str
-    """The folder in which the commands of the details work."""
+    """The folder in which the commands of the details work; empty if there are none."""
     environments: tuple[tuple[Mapping[str, str], tuple[str, ...]], ...]
     """Each environment, with the keys of its runs."""
 

@@ -61,9 +61,7 @@ def page(document: Document) -> str:
 {sections}
 {_failures(document)}
 <h2 id="settings">Settings, runs and commands</h2>
-<p class="about">Each setting is shown with all of its options. Its command repeats the run in
-another folder; on the same machine with the same versions the numbers are equal to the last bit.
-{_text(document.where)}</p>
+<p class="about">Each setting is shown with all of its options.{_about_commands(document)}</p>
 {"".join(map(_detail, document.details))}
 <h2 id="environments">Environments</h2>
 {_environments(document)}
@@ -244,12 +242,23 @@ def _failures(document: Document) -> str:
     )
 
 
+def _about_commands(document: Document) -> str:
+    if not document.where:
+        return ""
+    return (
+        " A command repeats a run in another folder; on the same machine with the same versions "
+        f"the numbers are equal to the last bit. {_text(document.where)}"
+    )
+
+
 def _detail(detail: Detail) -> str:
-    runs = "\n".join(detail.commands)
+    runs = f"<p>{_text(detail.obstacle)}</p>"
+    if detail.commands:
+        commands = html.escape("\n".join(detail.commands))
+        runs = f"<p>Commands that repeat its runs:</p><pre>{commands}</pre>"
     return (
         f'<details id="s-{_text(detail.key)}"><summary>{_name(detail.title)}</summary>'
-        f"<pre>{html.escape(detail.spec)}</pre>"
-        f"<p>Commands that repeat its runs:</p><pre>{html.escape(runs)}</pre></details>"
+        f"<pre>{html.escape(detail.spec)}</pre>{runs}</details>"
     )
 
 

@@ -14,7 +14,7 @@ import sgdf
 
 from ...present.document import Detail, Document
 from ...present.table import OVERALL
-from ...present.words import plural
+from ...present.words import listed, plural
 from ..paper.published import Published
 from ..store.run_folder import State
 from .curves import plots
@@ -24,6 +24,10 @@ from .optimizer_styles import optimizer_styles
 from .tables import LEFT_OUT, tables, what_was_trained
 from .targets import Target
 from .verdict import Verdict
+
+RETURNED_ONCE = (
+    "The function returned its metrics once; one that yields them once for each epoch has curves."
+)
 
 
 def build_document(
@@ -39,6 +43,12 @@ def build_document(
     all_plots = tuple(plots(findings, targets))
     used = {table.section for table in all_tables} | {plot.section for plot in all_plots}
     names = [problem.name for problem in findings.problems]
+    details = tuple(
+        _detail(problem.name, setting)
+        for problem in findings.problems
+        for setting in problem.settings
+    )
+    has_commands = any(detail.commands for detail in details)
     return Document(
         title=title_of(stores, experiments),
         about=about_lines(experiments),
@@ -50,6 +60,7 @@ def build_document(
         notes={
             name: (
                 f"{what_was_trained(verdict.problem)} {model_and_data(verdict.problem)}".strip(),
+                *([RETURNED_ONCE] if verdict.problem.returned_once else []),
                 *verdict.lines,
             )
             for name, verdict in verdicts.items()
@@ -57,12 +68,8 @@ def build_document(
         tables=all_tables,
         plots=all_plots,
         failures=failures_of(findings),
-        details=tuple(
-            _detail(problem.name, setting)
-            for problem in findings.problems
-            for setting in problem.settings
-        ),
-        where=f"Run the commands in the folder {Path.cwd()}.",
+        details=details,
+        where=f"Run the commands in the folder {Path.cwd()}." if has_commands else "",
         environments=_environments(findings),
     )
 
@@ -100,16 +107,28 @@ def _warnings(verdicts: Mapping[str, Verdict]) -> list[str]:
 
 
 def _detail(problem: str, setting: Setting) -> Detail:
-    spec = {key: value for key, value in setting.table.items() if key != "seed"}
+    left_out = ("seed",) if setting.runs[0].schedule else ("seed", "schedule")
+    spec = {key: value for key, value in setting.table.items() if key not in left_out}
+    used = [str(setting.table[part]["name"]) for part in ("task", "optimizer")]
+    of_session = [name for name in used if name.startswith("__main__:")]
+    obstacle = ""
+    if of_session:
+        obstacle = (
+            f"No command repeats its runs: {listed(of_session)} "
+            f"{'was' if len(of_session) == 1 else 'were'} defined in a notebook or an interactive "
+            "session, where no other process finds it."
+        )
+    commands = (
+        f"sgdf run {shlex.quote(str(run.folder / 'spec.toml'))} --out again"
+        f"  # seed {run.seed}, {run.state.value}"
+        for run in setting.runs
+    )
     return Detail(
         key=setting.key,
         title=f"{problem}: {setting.name}",
         spec=tomli_w.dumps(spec),
-        commands=tuple(
-            f"sgdf run {shlex.quote(str(run.folder / 'spec.toml'))} --out again"
-            f"  # seed {run.seed}, {run.state.value}"
-            for run in setting.runs
-        ),
+        commands=() if obstacle else tuple(commands),
+        obstacle=obstacle,
     )
 
 

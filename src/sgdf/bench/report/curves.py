@@ -45,8 +45,11 @@ def plots(findings: Findings, targets: Sequence[Target]) -> list[Plot]:
     with drawing("plots"):
         for index, problem in enumerate(findings.problems):
             name, seeds = problem.name, seed_plot(problem, by_name)
-            steps = _training_curves(problem, by_name, "steps", all_metrics=True)
-            time = _training_curves(problem, by_name, "seconds of training", all_metrics=False)
+            steps = time = None
+            if not problem.returned_once:
+                steps = _training_curves(problem, by_name, "steps", all_metrics=True)
+            if not problem.by_function:
+                time = _training_curves(problem, by_name, "seconds of training", all_metrics=False)
             rates, judged = _rates(problem, by_name), f"{problem.metric} ({problem.direction})"
             drawn += [
                 (f"results-{index}", name, "Every seed", _SEEDS.format(judged), seeds),

@@ -94,6 +94,16 @@ class RunRecord:
         return int(self.table["seed"])
 
     @property
+    def by_function(self) -> bool:
+        """Whether a training function trained it, whose time includes everything that it does."""
+        return bool(self.table["train"].get("by_function"))
+
+    @property
+    def schedule(self) -> Table:
+        """The schedule with its options; empty for a training function, which uses its own."""
+        return {} if self.by_function else self.table["schedule"]
+
+    @property
     def lost(self) -> bool:
         """Whether the run diverged, failed, or finished without a finite value of its metric."""
         return self.state in (State.DIVERGED, State.FAILED) or self.lacks_value
@@ -192,7 +202,7 @@ class Setting:
 
         It is not known of a function that trains by itself, which may do anything else meanwhile.
         """
-        if self.table["train"].get("by_function"):
+        if self.runs[0].by_function:
             return None
         return self.median(lambda result: _ratio(1e3 * result["seconds"]["step"], result["step"]))
 
@@ -223,6 +233,21 @@ class Problem:
     def protocol(self) -> Protocol:
         """The protocol, by which its runs choose an epoch."""
         return PROTOCOLS[self.settings[0].table["protocol"]]
+
+    @property
+    def by_function(self) -> bool:
+        """Whether a training function trained its runs."""
+        return self.runs[0].by_function
+
+    @cached_property
+    def has_single_rows(self) -> bool:
+        """Whether each finished run was evaluated once, so that it has no epoch to choose."""
+        return {len(run.epochs) for s in self.settings for run in s.finished} == {1}
+
+    @property
+    def returned_once(self) -> bool:
+        """Whether a training function returned its metrics, instead of yielding them by epoch."""
+        return self.by_function and self.has_single_rows
 
     @property
     def judged_on(self) -> str:

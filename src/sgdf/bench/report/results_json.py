@@ -58,7 +58,7 @@ def _setting(problem: Problem, setting: Setting) -> dict[str, Any]:
     return {
         "task": table["task"],
         "optimizer": table["optimizer"],
-        "schedule": table["schedule"],
+        "schedule": setting.runs[0].schedule,
         "train": table["train"],
         "lost runs": sum(run.lost for run in setting.runs),
         "figures": _figures(problem, setting),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from ...present.table import NOTHING, OVERALL, Cell, Table, number_cell, share_cell
 from ...present.words import in_brackets, plural
@@ -15,7 +15,7 @@ from .description import count_examples
 from .findings import SPLITS, Findings, Problem, RunRecord, Setting
 from .paper import paper_tables
 from .sample_cells import NO_SPREAD, has_no_spread, interval_cell, mean_cell
-from .targets import Target, profiles, share_within
+from .targets import Hit, Target, profiles, share_within
 from .verdict import Verdict, compare_pairs
 
 LEFT_OUT = "Runs that are not in the results"
@@ -60,7 +60,7 @@ def what_was_trained(problem: Problem) -> str:
     options = [f"{key}={value}" for key, value in problem.task.items() if key != "name"]
     parts = [f"{problem.task['name']}({', '.join(options)})"]
     tables = [setting.table for setting in problem.settings]
-    if any(table["train"].get("by_function") for table in tables):
+    if problem.by_function:
         parts.append("a function that trains by itself")
     else:
         for words, values in (
@@ -89,16 +89,26 @@ def _spread_note(problem: Problem) -> str:
     return note + "."
 
 
+def _choice_in_words(problem: Problem) -> str:
+    """Return what was chosen on validation data: epochs, settings, or nothing."""
+    if problem.has_single_rows and len(problem.settings) == len(problem.headline):
+        return "Each optimizer has one setting, and nothing was chosen."
+    how = "The epoch of each run was chosen on validation data"
+    if problem.has_single_rows:
+        how = "The setting of each optimizer was chosen on validation data"
+    elif len(problem.settings) > len(problem.headline):
+        how += ", and so was the setting of each optimizer"
+    return f"{how}; the test data were not used for any choice."
+
+
 def _results(problem: Problem, index: int) -> Table:
     scale, unit = problem.units[problem.metric]
     if problem.protocol.is_fair:
-        how = "The epoch of each run was chosen on validation data"
-        if len(problem.settings) > len(problem.headline):
-            how += ", and so was the setting of each optimizer"
-        how += "; the test data were not used for any choice."
+        how = _choice_in_words(problem)
         shown = [("test", "test", ""), ("validation", "validation", "")]
     elif problem.protocol.chosen == "last":
-        how = "The last epoch counts, and all settings are shown: nothing was chosen."
+        last = "All" if problem.has_single_rows else "The last epoch counts, and all"
+        how = f"{last} settings are shown: nothing was chosen."
         shown = [("test", "test", "")]
     else:
         how = (
@@ -125,6 +135,8 @@ def _results(problem: Problem, index: int) -> Table:
                 number_cell(setting.state_bytes, 3),
             )
         )
+    has_loss = any(setting.values("train", "loss") for setting in problem.headline)
+    loss = " A training loss is that of the same epoch." if has_loss else ""
     measure = f"{problem.metric}{in_brackets(unit)}"
     metrics = [f"{name} {measure}" for name, _, _ in shown]
     intervals = [f"95 % interval, {name}" for name, _, _ in shown]
@@ -137,8 +149,7 @@ def _results(problem: Problem, index: int) -> Table:
         f"Mean ± standard deviation over the seeds, and the 95 % confidence interval of the mean; "
         f"for {problem.metric}, {problem.direction}. The rows are ordered by {problem.judged_on} "
         f"{problem.metric}, best first; settings with lost or unfinished runs come last{marked}. "
-        f"{how} "
-        "A training loss is that of the same epoch." + _spread_note(problem),
+        f"{how}{loss}{_spread_note(problem)}",
         (
             "optimizer",
             "lr",
@@ -184,7 +195,7 @@ def _all_settings(problem: Problem, index: int) -> Table:
         ),
         measure,
         dict.fromkeys(metrics, problem.direction),
-    )
+    ).without_empty_columns()
 
 
 def _comparisons(problem: Problem, index: int) -> Table:
@@ -233,16 +244,25 @@ def _to_target(target: Target, index: int) -> Table:
         if target.given
         else "which three quarters of the optimizers reach with every seed"
     )
+    shown: dict[str, Callable[[Hit], float]] = {
+        "epochs": lambda hit: hit.epoch,
+        "steps": lambda hit: hit.step,
+    }
+    seconds = ""
+    if not problem.by_function:
+        shown["seconds"] = lambda hit: hit.seconds
+        seconds = " The time of evaluations is not counted."
     rows: list[tuple[Cell, ...]] = []
     for setting in problem.headline:
         hits = target.hits(setting)
         if not hits:
             continue
         reached, typical = sum(hit is not None for hit in hits), target.typical(setting)
-        times = [Cell("missed", math.inf)] * 3
-        if typical is not None:
-            times = [number_cell(time) for time in (typical.epoch, typical.step, typical.seconds)]
         hit_by = share_cell(reached / len(hits), f"{reached} of {len(hits)}")
+        times = [
+            Cell("missed", math.inf) if typical is None else number_cell(time(typical))
+            for time in shown.values()
+        ]
         rows.append((_setting_cell(setting), hit_by, *times))
     return Table(
         f"target-{index}",
@@ -251,8 +271,8 @@ def _to_target(target: Target, index: int) -> Table:
         f"The target is {problem.metric} of {bound} {value} on {problem.judged_on} data "
         f"({problem.direction}), {origin}. Times are medians over the seeds; a setting has missed "
         "the target if half of its seeds or more have. A lost run misses the "
-        "target; an unfinished run does not count. The time of evaluations is not counted.",
-        ("optimizer", "seeds that reach it", "epochs", "steps", "seconds"),
+        f"target; an unfinished run does not count.{seconds}",
+        ("optimizer", "seeds that reach it", *shown),
         tuple(rows),
     )
 
@@ -319,7 +339,7 @@ def _what_happened(run: RunRecord) -> str:
         return f"no finite {run.result['metric']}"
     if not run.epochs:
         return NOTHING
-    if run.table["train"].get("by_function"):
+    if run.by_function:
         return plural(run.epochs[-1]["epoch"], "evaluation")
     done = run.epochs[-1]["step" if run.table["train"].get("steps") else "epoch"]
     return f"{done:,} of {length_in_words(run.table['train'])}"

@@ -30,8 +30,11 @@ class Target:
         """Return the given target, or else one that three quarters of the optimizers reach.
 
         The latter is reached with every seed by three quarters of the optimizers. There is none
-        if fewer than two optimizers have results.
+        if fewer than two optimizers have results, and none at all if a training function returned
+        its metrics once: then it is not known when a run reached a value.
         """
+        if problem.returned_once:
+            return None
         if given is not None:
             return cls(problem, given, True)
         samples = [s.sample(problem.judged_on, problem.metric) for s in problem.headline]

@@ -155,6 +155,7 @@ def _markdown(document: Document) -> str:
     for detail in document.details:
         code = "\n".join([detail.spec, *detail.commands])
         parts.append(f"### {text(detail.title)}\n\n{_code_block(code)}\n")
+        parts += [f"{text(detail.obstacle)}\n"] if detail.obstacle else []
     parts.append("## Environments\n")
     for environment, runs in document.environments:
         line = ", ".join(f"{key} {value}" for key, value in environment.items())
@@ -206,7 +207,7 @@ def run_rows(findings: Findings) -> Iterator[list[Any]]:
             problem.name,
             settings["name"],
             *(_csv_value(settings.get(key, "")) for key in options),
-            run.table["schedule"]["name"],
+            run.schedule.get("name", ""),
             run.table["protocol"],
             *(run.table["train"].get(key, "") for key in ("epochs", "batch_size")),
             run.seed,
