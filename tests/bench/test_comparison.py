@@ -1,5 +1,6 @@
 """Comparisons from Python: bundled tasks, classes, and training functions of a user's own."""
 
+import csv
 import json
 import os
 import signal
@@ -7,6 +8,7 @@ import subprocess
 import sys
 import types
 
+import numpy as np
 import pytest
 import torch
 
@@ -14,7 +16,7 @@ import training_functions
 from bench_tasks import Points
 from locations import SUPPORT
 from sgdf.bench import compare
-from sgdf.bench.errors import SpecError
+from sgdf.bench.errors import SpecError, StoreError
 from sgdf.bench.store.run_folder import Store
 
 OPTIMIZERS = {"sgd": {"lr": [0.01, 0.1]}, "sgdf": {"lr": 1.0}}
@@ -74,6 +76,33 @@ def test_rows_become_a_data_frame_if_pandas_is_there(store, monkeypatch):
         result.to_dataframe()
 
 
+def test_rows_have_values_and_not_texts(store):
+    """What a run does not have is None, a truth value is one, and a tuple is a tuple."""
+    optimizers = {"sgd": {"nesterov": True}, "adam": {"betas": (0.8, 0.9)}}
+    result = compare_quietly(Points, optimizers, seeds=1, epochs=1, out=store)
+    adam, sgd = sorted(result.rows, key=lambda row: row["optimizer"])
+    assert sgd["nesterov"] is True
+    assert sgd["betas"] is None
+    assert adam["betas"] == (0.8, 0.9)
+    with (result.write_report().parent / "runs.csv").open() as file:
+        rows = {row["optimizer"]: row for row in csv.DictReader(file)}
+    assert rows["adam"]["momentum"] == ""
+    assert rows["adam"]["betas"] == "[[0.8, 0.9]]"
+
+
+def test_numbers_of_numpy_are_numbers(store):
+    """As np.logspace and np.arange make them."""
+    optimizers = {"sgd": {"lr": np.array([0.125, 0.25])}, "sgdf": {"lr": [np.float64(0.5)]}}
+    result = compare_quietly(Points, optimizers, seeds=np.arange(1), epochs=1, out=store)
+    assert sorted(row["lr"] for row in result.rows) == [0.125, 0.25, 0.5]
+
+
+def test_notebook_shows_the_table(store):
+    """The representation is what print shows."""
+    result = compare_quietly(Points, {"sgd": {}}, seeds=1, epochs=1, out=store)
+    assert repr(result) == str(result)
+
+
 def test_optimizers_are_given_in_several_ways(store):
     """Names, classes, tables, and tuples that are one value."""
     optimizers = [
@@ -102,6 +131,8 @@ def test_optimizers_are_given_in_several_ways(store):
         (training_functions.train, {"options": {"epoch": 3}}, "epochs"),
         (Points, {"by_function": True}, "is a class"),
         (Points, {"optimizers": {"sgd": 0.1}}, "write {'lr': 0.1}"),
+        (Points, {"workers": 0}, "at least 1"),
+        (training_functions.train, {"protocol": "paper"}, "are possible"),
         (Points, {"epochs": 0}, "at least 1"),
     ],
 )
@@ -200,6 +231,47 @@ def test_interrupted_function_starts_again(store, monkeypatch):
     assert "no checkpoints" in said[1]
     result = compare_quietly(training_functions.train, {"sgd": {}}, seeds=1, out=store)
     assert result.rows[0]["state"] == "finished"
+
+
+def test_function_that_catches_the_interruption_is_not_finished(store, monkeypatch):
+    """A half-trained result would never be done again."""
+    monkeypatch.setattr(training_functions, "before_steps", press_ctrl_c)
+    with pytest.raises(KeyboardInterrupt):
+        compare_quietly(training_functions.catch_everything, {"sgd": {}}, seeds=1, out=store)
+    (folder,) = Store(store).folders()
+    assert folder.result() is None
+    assert folder.rows() == []
+
+
+def test_optimizer_that_is_made_anew_is_counted(store):
+    """The first one takes no step."""
+    result = compare_quietly(training_functions.make_twice, {"sgd": {}}, seeds=1, out=store)
+    assert result.rows[0]["steps"] == 8
+    assert result.rows[0]["parameters"] == 4 * 8 + 8 + 8 * 2 + 2
+
+
+def test_wrong_metric_is_noticed_at_the_first_epoch(store):
+    """Not after hours of training."""
+    training_functions.CALLS.clear()
+    with pytest.raises(RuntimeError, match=r"yield_late\.metric"):
+        compare_quietly(training_functions.yield_late, {"sgd": {}}, seeds=1, out=store)
+    assert training_functions.CALLS == [0]
+
+
+def test_store_that_cannot_be_written_is_an_error(tmp_path):
+    """A comparison without results is none."""
+    (tmp_path / "store").write_text("in the way")
+    with pytest.raises((StoreError, RuntimeError), match="store"):
+        compare_quietly(Points, {"sgd": {}}, seeds=1, epochs=1, out=tmp_path / "store")
+
+
+def test_nothing_that_a_terminal_obeys_is_printed(store):
+    """An error message may come from anywhere."""
+    said = []
+    with pytest.raises(RuntimeError) as error:
+        compare_quietly(training_functions.beep, {"sgd": {}}, seeds=1, out=store, say=said.append)
+    assert "\x1b" not in str(error.value) + "".join(said)
+    assert r"\x1b[31m" in said[1]
 
 
 def press_ctrl_c():

@@ -96,6 +96,32 @@ def name_splits(make_optimizer, seed):
     return {"val_acc": 0.5, "test_acc": 0.4}
 
 
+def catch_everything(make_optimizer, seed):
+    """Catch whatever the loop raises, and return metrics all the same."""
+    try:
+        return train(make_optimizer, seed)
+    except Exception:
+        return {"accuracy": 0.5}
+
+
+def make_twice(make_optimizer, seed):
+    """Make an optimizer that is not used."""
+    make_optimizer([nn.Parameter(torch.zeros(9))])
+    return train(make_optimizer, seed)
+
+
+def yield_late(make_optimizer, seed):
+    """Yield a metric whose direction its name does not tell, for two epochs."""
+    for number in range(2):
+        train(make_optimizer, seed + number, epochs=1)
+        yield {"reward": 1.0}
+
+
+def beep(make_optimizer, seed):
+    """Fail with a text that a terminal would obey."""
+    raise ValueError("\x1b[31mred\x07")
+
+
 def break_down(make_optimizer, seed):
     """Fail."""
     raise ValueError("the disk of the user's is full")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import io
+import operator
 import shutil
 import sys
 import warnings
@@ -31,6 +32,7 @@ from .report.write import Report, run_rows
 from .spec.grid import as_list, quote_lists
 from .spec.labels import labels
 from .spec.machine import resolve_machine
+from .spec.milestones import unreached_milestones
 from .spec.read import NAME, read
 from .store.records import Table
 from .store.run_folder import State, Store
@@ -100,7 +102,7 @@ def compare(
     document: Table = {
         "name": name or _experiment_name(task_name),
         "about": about,
-        "seed": list(range(seeds)) if isinstance(seeds, int) else list(seeds),
+        "seed": [operator.index(seed) for seed in _seeds(seeds)],
         "task": {"name": task_name, **_quoted(options or {})},
         "optimizer": [_optimizer_table(*item) for item in _pairs(optimizers)],
         "train": dict(train),
@@ -109,21 +111,25 @@ def compare(
         document["protocol"] = protocol
     if schedule is not None:
         document["schedule"] = {"name": schedule} if isinstance(schedule, str) else dict(schedule)
-    crew = Crew(workers)
-    experiment = resolve_machine(read(document), crew.threads)
+    if workers < 1:
+        raise SpecError(f"workers = {workers}: must be at least 1")
     if workers > 1 and "__main__:" in task_name:
         raise SpecError(
-            f"workers = {workers}: other processes cannot import what a notebook or an interactive "
-            "session defines; put the task into a Python file, or leave workers at 1"
+            f"workers = {workers}: other processes cannot import the task from here; put it into a "
+            "Python file with a name that can be imported, or leave workers at 1"
         )
+    crew = Crew(workers)
+    experiment = resolve_machine(read(document), crew.threads)
+    for line in unreached_milestones(experiment.runs):
+        warnings.warn(line, stacklevel=2)
     store = Path(out) if out is not None else Path("results") / experiment.name
     deciding = {} if keep_going else first_runs(experiment.runs)
     plan = Plan(experiment.runs, store, first_runs=deciding)
-    _do_runs(Conduct(plan, experiment), crew, retry, say or (lambda line: None))
+    _do_runs(Conduct(plan, experiment), crew, retry, _printing(say))
     return Comparison(store, tuple(run.key for run in experiment.runs))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Comparison:
     """The result of ``compare``; printed, it is a table and the verdict.
 
@@ -153,7 +159,7 @@ class Comparison:
     def rows(self) -> list[dict[str, Any]]:
         """Every run as plain values: settings, seed, state and metrics, as in ``runs.csv``."""
         head, *rows = run_rows(self.report.findings)
-        return [dict(zip(head, row, strict=True)) for row in rows]
+        return [dict(zip(head, map(_unquoted, row), strict=True)) for row in rows]
 
     def to_dataframe(self) -> Any:
         """Return ``rows`` as a pandas DataFrame, a row for each run.
@@ -177,6 +183,10 @@ class Comparison:
             console.print(shown, markup=False, highlight=False)
         return "\n".join(map(str.rstrip, text.getvalue().splitlines()))
 
+    def __repr__(self) -> str:
+        """Return the same, which is what a notebook shows."""
+        return str(self)
+
 
 def _do_runs(conduct: Conduct, crew: Crew, retry: bool, say: Callable[[str], object]) -> None:
     """Do the runs that are left, and say how they end."""
@@ -186,12 +196,15 @@ def _do_runs(conduct: Conduct, crew: Crew, retry: bool, say: Callable[[str], obj
     say(f"{plural(len(runs), 'run')}, {done} done, in {conduct.plan.store}")
     _warn_of_other_runs(conduct)
 
+    unfinished: dict[str, None] = {}
+
     def show(run: str, event: Event) -> None:
         nonlocal done
-        if event["event"] == "notice":
-            say(f"[{done}/{len(runs)}] {names.get(run, run)}: {event['line']}")
-        elif event["event"] == "end" and not event.get("quiet"):
-            done += State(event["state"]).has_result
+        if event["event"] == "notice" or (event["event"] == "end" and not event.get("quiet")):
+            if event["event"] == "end":
+                done += State(event["state"]).has_result
+                if event["state"] in (State.PAUSED.value, State.UNREADABLE.value):
+                    unfinished[event["line"]] = None
             say(f"[{done}/{len(runs)}] {names.get(run, run)}: {event['line']}")
 
     with stop_on_signals() as stop:
@@ -200,11 +213,14 @@ def _do_runs(conduct: Conduct, crew: Crew, retry: bool, say: Callable[[str], obj
         raise KeyboardInterrupt("stopped; call it again to do what is left")
     states = conduct.states_now()
     failures = failures_in_words(conduct.store, states)
-    lines = [*failures, *early_stop_in_words(conduct, states, "keep_going=True")]
-    if failures and not any(state.has_result for state in states.values()):
-        raise RuntimeError("\n".join(["no run has a result.", *lines]))
+    lines = [*failures, *early_stop_in_words(conduct, states, "keep_going=True"), *unfinished]
+    if lines and not any(state.has_result for state in states.values()):
+        raise RuntimeError("\n".join(["no run has a result.", *map(visible, lines)]))
     if failures:
         lines.append("Failed runs are tried again once their source has changed, or by retry=True.")
+    elsewhere = sum(state is State.RUNNING for state in states.values())
+    if elsewhere:
+        lines.append(f"{plural(elsewhere, 'run')} belong to other processes that are at work.")
     for line in (*lines, *divergence_of_all(conduct.store, states)):
         say(line)
 
@@ -226,6 +242,11 @@ def _warn_of_other_runs(conduct: Conduct) -> None:
             f"threads; threads={number} counts them, too.",
             stacklevel=4,
         )
+
+
+def _printing(say: Callable[[str], object] | None) -> Callable[[str], object]:
+    """Return what takes a line: texts of files could obey or deceive a terminal."""
+    return (lambda line: None) if say is None else lambda line: say(visible(line))
 
 
 def _pairs(optimizers: Any) -> Iterable[tuple[Any, Table]]:
@@ -252,12 +273,28 @@ def _optimizer_table(target: Any, given: Table) -> Table:
     return {"name": target, **_quoted(given)}
 
 
+def _seeds(seeds: int | Iterable[int]) -> Iterable[int]:
+    return seeds if isinstance(seeds, Iterable) else range(operator.index(seeds))
+
+
 def _quoted(options: Mapping[str, Any]) -> Table:
-    """Return options as a file has them: a list is a grid, a tuple is one value."""
-    return {
-        key: quote_lists({key: value})[key] if isinstance(value, tuple) else value
-        for key, value in options.items()
-    }
+    """Return options as a file has them: a list is a grid, a tuple is one value.
+
+    Numbers of numpy become plain ones, and its arrays lists.
+    """
+    quoted: Table = {}
+    for key, value in options.items():
+        plain = value.tolist() if hasattr(value, "tolist") else value
+        if isinstance(plain, list):
+            plain = [item.item() if hasattr(item, "item") else item for item in plain]
+        quoted[key] = quote_lists({key: plain})[key] if isinstance(plain, tuple) else plain
+    return quoted
+
+
+def _unquoted(value: Any) -> Any:
+    """Return the value of an option: a file has a tuple as a list within a list."""
+    is_quoted = isinstance(value, list) and len(value) == 1 and isinstance(value[0], list)
+    return tuple(value[0]) if is_quoted else value
 
 
 def _experiment_name(task: str) -> str:

@@ -191,6 +191,10 @@ def name_object(target: Any, kind: str) -> str:
 def _name_script() -> str:
     """Return the name under which the script that runs can be imported, else ``__main__``."""
     main = sys.modules["__main__"]
+    spec = getattr(main, "__spec__", None)  # of a module that was started with python -m
+    if spec is not None and spec.name != "__main__" and not spec.name.endswith(".__main__"):
+        sys.modules.setdefault(spec.name, main)
+        return str(spec.name)
     file = getattr(main, "__file__", None)
     if file is None:
         return "__main__"

@@ -23,11 +23,12 @@ def run_function(run: Run, folder: RunFolder, stop: Stop, tell: Tell) -> tuple[S
     Returns:
         The state of the run now, and one line about it.
     """
-    spoke_at = 0.0
+    spoke_at, interrupted = 0.0, False
 
     def after_step(training: FunctionRun) -> None:
-        nonlocal spoke_at
+        nonlocal spoke_at, interrupted
         if stop.is_set():
+            interrupted = True
             raise Stopped
         if time.monotonic() - spoke_at > PUBLISH_SECONDS:
             tell({"event": "progress", "step": training.step, "steps": None, "row": None})
@@ -39,9 +40,16 @@ def run_function(run: Run, folder: RunFolder, stop: Stop, tell: Tell) -> tuple[S
     training = FunctionRun(run, after_step)
     try:
         for row in training.train():
+            if interrupted:
+                break
             folder.append([row])
             tell({"event": "progress", "step": training.step, "steps": None, "row": row})
-    except Stopped:
+    except Exception:
+        if not interrupted:
+            raise
+    # The function may have caught the interruption, or made another error of it: in any case it
+    # was not trained to its end.
+    if interrupted:
         return State.WAITING, (
             "stopped; it will start again from its beginning, because a training function has no "
             "checkpoints"

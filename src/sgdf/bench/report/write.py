@@ -90,7 +90,8 @@ class Report:
                 plot.write(folder / "figures")
         for table in tables:
             _write(folder / "tables" / f"{table.name}.csv", formats.comma_separated(table))
-        _write(folder / "runs.csv", formats.comma_separated_rows(list(run_rows(self.findings))))
+        rows = (map(_csv_value, row) for row in run_rows(self.findings))
+        _write(folder / "runs.csv", formats.comma_separated_rows(rows))
         _write(folder / "results.json", results_json(self.findings))
         _write(folder / "report.md", _markdown(self.document))
         _write(folder / "tables.tex", _latex(self.document))
@@ -178,7 +179,7 @@ def _latex(document: Document) -> str:
 
 
 def run_rows(findings: Findings) -> Iterator[list[Any]]:
-    """Yield a header, then a row of plain values for each run, from which all tables are made."""
+    """Yield a header, then a row of values for each run; what it does not have is None."""
     runs = [(problem, run) for problem in findings.problems for run in problem.runs]
     metrics = sorted({name for problem in findings.problems for name in problem.metrics})
     splits = dict.fromkeys(split for problem in findings.problems for split in problem.splits)
@@ -206,25 +207,23 @@ def run_rows(findings: Findings) -> Iterator[list[Any]]:
             run.key,
             problem.name,
             settings["name"],
-            *(_csv_value(settings.get(key, "")) for key in options),
-            run.schedule.get("name", ""),
+            *(settings.get(key) for key in options),
+            run.schedule.get("name"),
             run.table["protocol"],
-            *(run.table["train"].get(key, "") for key in ("epochs", "batch_size")),
+            *(run.table["train"].get(key) for key in ("epochs", "batch_size")),
             run.seed,
             run.state.value,
-            run.chosen["epoch"] if run.chosen else "",
-            *(_or_empty(run.value(*figure)) for figure in figures),
-            *(_or_empty(run.value(*figure, "last")) for figure in figures),
-            result.get("step", ""),
-            *(seconds.get(part, "") for part in ("step", "data")),
-            *(result.get(key, "") for key in ("parameters", "state_bytes")),
+            run.chosen["epoch"] if run.chosen else None,
+            *(run.value(*figure) for figure in figures),
+            *(run.value(*figure, "last") for figure in figures),
+            result.get("step"),
+            *(seconds.get(part) for part in ("step", "data")),
+            *(result.get(key) for key in ("parameters", "state_bytes")),
         ]
-
-
-def _or_empty(value: float | None) -> float | str:
-    return "" if value is None else value
 
 
 def _csv_value(value: Any) -> Any:
     """Return an option as a CSV file has it: numbers and texts as they are, all else as text."""
+    if value is None:
+        return ""
     return str(value) if isinstance(value, list | dict | bool) else value

@@ -233,6 +233,11 @@ def _run(table: Table, build: bool, once: _Once) -> Run:
     by_function = once(_is_function, table["task"])
     if by_function:
         train = _training_of_function(table)
+        if table.get("protocol") == "paper":
+            raise SpecError(
+                'protocol = "paper": the task is a function that trains by itself, on whatever '
+                'data it likes; "validation" and "last" are possible'
+            )
     elif train.by_function:
         raise SpecError("train.by_function = true: the task is a class, not a function")
     protocol = table.get("protocol", "last" if by_function else "validation")

@@ -42,21 +42,31 @@ class FunctionRun:
         self.run, self.function, self.after_step = run, function, after_step
         self.protocol = PROTOCOLS[run.protocol]
         self.make = optimizer_maker(run.optimizer.name, run.optimizer.options)
-        self.optimizers: list[Optimizer] = []
+        self.steps_of: dict[Optimizer, int] = {}
         self.rows: list[Row] = []
-        self.step = 0
         self.begun = time.perf_counter()
 
     def make_optimizer(self, params: Iterable[Any], **changes: Any) -> Optimizer:
         """Return the optimizer of the run for these parameters, and count its steps."""
         optimizer = self.make(params, **changes)
         optimizer.register_step_post_hook(self._count)
-        self.optimizers.append(optimizer)
+        self.steps_of[optimizer] = 0
         return optimizer
 
     def _count(self, optimizer: Optimizer, *_: object) -> None:
-        self.step += optimizer is self.optimizers[0]  # of several, the first keeps the count
+        self.steps_of[optimizer] += 1
         self.after_step(self)
+
+    @property
+    def step(self) -> int:
+        """The steps that the busiest optimizer has taken."""
+        return max(self.steps_of.values(), default=0)
+
+    @property
+    def optimizers(self) -> list[Optimizer]:
+        """The optimizers that have taken a step, the busiest first."""
+        used = [optimizer for optimizer, steps in self.steps_of.items() if steps]
+        return sorted(used, key=lambda optimizer: -self.steps_of[optimizer])
 
     def train(self) -> Iterator[Row]:
         """Let the function train, and yield a row whenever it returns or yields metrics."""
@@ -65,6 +75,7 @@ class FunctionRun:
         for metrics in returned if inspect.isgenerator(returned) else [returned]:
             row = self._row(figures_by_split(metrics, self.protocol.chooses_on))
             self.rows.append(row)
+            self._check_metric(row)  # at the first row, not after hours of training
             yield row
         if not self.rows:
             raise ValueError(f"the function yielded no metrics: {RETURNS}")
@@ -85,7 +96,14 @@ class FunctionRun:
     @property
     def metric(self) -> Metric:
         """The metric to compare by."""
-        return self.function.metric({"test": figures_on(self.rows[-1], "test")})
+        return self.function.metric({"test": figures_on(self.rows[0], "test")})
+
+    def _check_metric(self, row: Row) -> None:
+        """Raise if a row lacks the metric to compare by, or nobody knows its direction."""
+        name = self.metric.name
+        for split in ("test", self.protocol.chooses_on):
+            if name not in figures_on(row, split):
+                raise ValueError(f"the function returned no {name!r} for {split}")
 
     @property
     def diverged(self) -> bool:
@@ -100,15 +118,12 @@ class FunctionRun:
     def result(self) -> Result:
         """Return the result of the run, which has ended."""
         metric, last = self.metric, self.rows[-1]
-        missing = [s for s in {"test", self.protocol.chooses_on} if metric.name not in last[s]]  # type: ignore[literal-required]  # any split
-        if missing:
-            raise ValueError(f"the function returned no {metric.name!r} for {missing[0]}")
-        params = [
-            param
+        params = {
+            id(param): param
             for optimizer in self.optimizers
             for group in optimizer.param_groups
             for param in group["params"]
-        ]
+        }
         result = {
             "metric": metric.name,
             "largest": metric.is_maximized,
@@ -119,9 +134,9 @@ class FunctionRun:
             "diverged_at_step": self.step if self.diverged else None,
             **({"first_nonfinite": self._nonfinite_metric()} if self.diverged else {}),
             "seconds": last["seconds"],
-            "parameters": sum(param.numel() for param in params),
+            "parameters": sum(param.numel() for param in params.values()),
             "state_bytes": sum(map(state_bytes, self.optimizers)),
-            "weights": digest_of_weights((str(i), param) for i, param in enumerate(params)),
+            "weights": digest_of_weights((str(i), p) for i, p in enumerate(params.values())),
         }
         return cast("Result", result)
 
