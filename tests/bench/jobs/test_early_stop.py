@@ -5,10 +5,11 @@ import threading
 
 from grids import Diary, experiment, plan_of, states
 from locations import SUPPORT
+from sgdf.bench.jobs.conduct import Conduct, Crew
 from sgdf.bench.jobs.early_stop import first_runs
 from sgdf.bench.jobs.job import read_job
 from sgdf.bench.jobs.local import Workers
-from sgdf.bench.store.run_folder import State, Store
+from sgdf.bench.store.run_folder import RunFolder, State, Store
 
 RAISING = {"name": "bench_tasks:Raising"}
 OPTIMIZERS = [{"name": name, "lr": [0.1, 0.2]} for name in ("sgd", "adam", "sgdf")]
@@ -73,6 +74,44 @@ def test_runs_with_a_result_show_that_the_task_works(tmp_path, monkeypatch):
     monkeypatch.delenv("SGDF_TEST_CALM")
     worked_on(dataclasses.replace(plan, runs=plan.runs[1:]))
     assert states(plan) == {State.FINISHED: 1, State.FAILED: 17}
+
+
+def test_a_result_that_is_not_of_a_first_run_shows_it_too(tmp_path, monkeypatch):
+    plan = stopping_plan(tmp_path)
+    monkeypatch.setenv("SGDF_TEST_CALM", "1")
+    worked_on(dataclasses.replace(plan, runs=plan.runs[-1:]))
+    monkeypatch.delenv("SGDF_TEST_CALM")
+    conduct = Conduct(plan)
+    conduct.work(Crew(), Diary(), threading.Event())
+    assert states(plan) == {State.FINISHED: 1, State.FAILED: 17}
+
+
+def test_a_result_of_another_process_shows_it_too(tmp_path, monkeypatch):
+    plan = stopping_plan(tmp_path)
+    decided = len(OPTIMIZERS)
+
+    def finish_another(key, event):
+        """Finish the last run, as another process would, after the first runs have failed."""
+        if event["event"] == "end" and states(plan)[State.FAILED] == decided:
+            monkeypatch.setenv("SGDF_TEST_CALM", "1")
+            other = dataclasses.replace(plan, runs=plan.runs[-1:], first_runs={})
+            other.work(Diary(), threading.Event())
+            monkeypatch.delenv("SGDF_TEST_CALM")
+
+    plan.work(Diary(finish_another), threading.Event())
+    assert states(plan) == {State.FINISHED: 1, State.FAILED: 17}
+    conduct = Conduct(plan)
+    assert conduct.runs_not_begun(conduct.states) == 0
+
+
+def test_a_large_grid_is_held_back_without_a_look_at_all_runs_for_each(tmp_path, monkeypatch):
+    plan = stopping_plan(tmp_path)
+    looks = []
+    progress = RunFolder.progress
+    monkeypatch.setattr(RunFolder, "progress", lambda self: looks.append(self) or progress(self))
+    worked_on(plan)
+    assert states(plan) == {State.FAILED: 3, State.WAITING: 15}
+    assert len(looks) < 30
 
 
 def test_workers_stop_early_too(tmp_path, monkeypatch):

@@ -13,7 +13,7 @@ def written(folder, **files):
     """Write modules, named with __ for the slash, and return the first."""
     paths = [folder / f"{name.replace('__', '/')}.py" for name in files]
     for path, text in zip(paths, files.values(), strict=True):
-        path.parent.mkdir(exist_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
     return paths[0]
 
@@ -41,6 +41,28 @@ def test_a_package_imports_by_its_own_name(tmp_path):
     folder = tmp_path / "mine"
     file = written(folder, task="from mine.model import Net", model="", other="")
     (folder / "__init__.py").write_text("")
+    assert names(file) == ["__init__.py", "model.py"]
+
+
+def test_the_packages_that_a_module_lies_in_are_imported_with_it(tmp_path):
+    file = written(
+        tmp_path,
+        task="import nets.deep.wide",
+        nets__deep__wide="",
+        nets__layers="",
+    )
+    (tmp_path / "nets/__init__.py").write_text("from . import layers")
+    (tmp_path / "nets/deep/__init__.py").write_text("")
+    assert names(file) == [
+        "nets/__init__.py", "nets/deep/__init__.py", "nets/deep/wide.py", "nets/layers.py"
+    ]  # fmt: skip
+
+
+def test_a_relative_import_from_above_the_root_names_nothing(tmp_path):
+    dots = "." * (len(tmp_path.parts) + 9)
+    file = written(
+        tmp_path, task=f"import model\nfrom {dots} import x\nfrom {dots}y import z", model=""
+    )
     assert names(file) == ["model.py"]
 
 

@@ -117,6 +117,18 @@ def test_the_source_of_a_task_is_read_once_for_all_of_its_runs(conduct, monkeypa
     assert len(asked) == 2  # one task with two optimizers
 
 
+def test_the_source_of_a_task_is_read_once_for_all_of_its_failed_runs(conduct, monkeypatch):
+    conduct.prepare(retry=False)
+    for run in conduct.plan.runs:
+        conduct.store.folder(run.key).fail("no", {"task source": "before"})
+    asked = []
+    monkeypatch.setattr(
+        conducting, "sources", lambda run: asked.append(run) or {"task source": "now"}
+    )
+    assert Conduct(conduct.plan).changed == set(conduct.plan.keys)
+    assert len(asked) == 2
+
+
 def test_runs_that_train_alike_share_the_parts_of_their_tables(conduct):
     first, *others = (run.as_table() for run in conduct.plan.runs)
     for other in others:

@@ -13,6 +13,7 @@ from sgdf.bench.errors import StoreError
 from sgdf.bench.store.identity import digest
 from sgdf.bench.store.run_folder import State, Store
 from sgdf.bench.training.open_run import open_run
+from sgdf.bench.training.trainer import Trainer
 
 pytestmark = pytest.mark.usefixtures("publishing_at_once")
 
@@ -114,6 +115,33 @@ def test_a_run_whose_code_has_changed_does_not_start_again(
     assert state is State.FINISHED
     assert folder.notices == []
     assert equal(essence(folder), expected)
+
+
+LACKS = {
+    "of Python": MemoryError(),
+    "of torch": torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB"),
+    "of a backend": RuntimeError("MPS backend out of memory"),
+    "of the CPU": RuntimeError("DefaultCPUAllocator: can't allocate memory"),
+}
+
+
+@pytest.mark.parametrize("lack", LACKS)
+def test_a_lack_of_memory_says_nothing_about_how_a_checkpoint_fits(
+    lack, paused, expected, store, run, monkeypatch
+):
+    before = checkpoints(paused)
+    with monkeypatch.context() as lacking:
+
+        def fail(*arguments, **options):
+            raise LACKS[lack]
+
+        lacking.setattr(Trainer, "load", fail)
+        _, state, line = do(run, store)
+    assert state is State.FAILED
+    assert line.startswith(type(LACKS[lack]).__name__)
+    assert checkpoints(paused) == before
+    paused.clear_failure()
+    assert equal(essence(do(run, store)[0]), expected)
 
 
 def test_a_lack_of_memory_says_nothing_about_a_checkpoint(paused, store, run, monkeypatch):

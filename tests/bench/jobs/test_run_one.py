@@ -148,6 +148,37 @@ def test_other_data_are_noticed_on_resuming(store, run, monkeypatch):
     assert second["resumed at step"] == "5"
 
 
+def test_a_description_of_the_data_that_raises_fails_no_run(store, run, monkeypatch):
+    def fail(task):
+        raise KeyError("rows")
+
+    monkeypatch.setattr("bench_tasks.Points.describe_data", fail)
+    folder, state, _ = do(run, store)
+    assert state is State.FINISHED
+    (environment,) = folder.environments()
+    assert environment["describe_data"] == "KeyError: 'rows'"
+    assert environment["torch"]
+
+
+@pytest.mark.parametrize(
+    ("described", "recorded"),
+    [
+        ({"data of test": torch.tensor(3), 5: None}, {"data of test": "tensor(3)", "5": "None"}),
+        ({"data of test": {"rows": {1}}}, {"data of test": "{'rows': {1}}"}),
+        (None, {"describe_data": "AttributeError: 'NoneType' object has no attribute 'items'"}),
+    ],
+)
+def test_a_description_of_the_data_is_recorded_as_text(
+    described, recorded, store, run, monkeypatch
+):
+    monkeypatch.setattr("bench_tasks.Points.describe_data", lambda task: described)
+    monkeypatch.setattr("bench_tasks.Points.digest", 7, raising=False)
+    folder, state, _ = do(run, store)
+    assert state is State.FINISHED
+    (environment,) = folder.environments()
+    assert environment.items() >= {**recorded, "data": "7"}.items()
+
+
 def test_going_on_with_another_source_is_noticed(store, run, monkeypatch):
     do(run, store, stop_after=5)
     monkeypatch.setattr("sgdf.bench.jobs.provenance.source_digest", lambda target: "another")

@@ -264,6 +264,13 @@ def test_what_experiments_are_about_may_be_missing_or_damaged(tmp_path, content)
     assert store.experiments() == {"mine": "two runs", "other": ""}
 
 
+def test_an_experiment_without_a_text_leaves_that_of_its_name(tmp_path):
+    store = Store(tmp_path)
+    for about in ("two runs", "", "three runs", ""):
+        store.add_experiment("mine", about)
+    assert store.experiments() == {"mine": "three runs"}
+
+
 def test_the_digest_of_a_result_is_that_of_its_content(store, run):
     folder, _, _ = do(run, store)
     path, expected = folder.path / "result.json", folder.result()

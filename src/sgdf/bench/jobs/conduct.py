@@ -11,9 +11,10 @@ import json
 import math
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import torch
 
@@ -24,6 +25,7 @@ from ..store.records import RunTable
 from ..store.run_folder import State, Store
 from ..training.ranks import Ranks
 from . import ray_cluster
+from .early_stop import task_of
 from .events import Display, Event
 from .job import TO_DO, Job
 from .local import Workers
@@ -111,9 +113,14 @@ class Conduct:
 
     @property
     def without_result(self) -> Plan:
-        """The plan of the other runs."""
+        """The plan of the other runs.
+
+        A task with a result works: no failures of its first runs hold back its other runs.
+        """
         runs = tuple(run for run in self.plan.runs if not self.states[run.key].has_result)
-        return dataclasses.replace(self.plan, runs=runs)
+        works = {task_of(run) for run in self.with_result} if self.plan.first_runs else set()
+        deciding = {t: keys for t, keys in self.plan.first_runs.items() if t not in works}
+        return dataclasses.replace(self.plan, runs=runs, first_runs=deciding)
 
     @cached_property
     def failed(self) -> list[Run]:
@@ -123,11 +130,10 @@ class Conduct:
     @cached_property
     def changed(self) -> frozenset[str]:
         """The keys of failed runs whose task or optimizer had another source when they failed."""
-        return frozenset(
-            run.key
-            for run in self.failed
-            if differences([self.store.folder(run.key).failed_sources()], sources(run))
+        others = runs_of_other_sources(
+            self.failed, lambda key: [self.store.folder(key).failed_sources()]
         )
+        return frozenset(run.key for run in others)
 
     def retried(self, retry: bool) -> frozenset[str]:
         """Return the keys of the failed runs that are tried again; with ``retry``, all of them."""
@@ -207,7 +213,7 @@ class Conduct:
     def runs_not_begun(self, states: Mapping[str, State]) -> int:
         """Return how many runs wait because the first runs of their task have failed alike."""
         waiting = (run for run in self.plan.runs if states[run.key] in TO_DO)
-        return sum(map(self.plan.waits_in_vain, waiting))
+        return sum(map(self.plan.early_stop().holds_back, waiting))
 
 
 def count_other_threads(conduct: Conduct) -> dict[int, int]:
@@ -227,12 +233,24 @@ def _without_threads(table: RunTable) -> str:
 
 def count_other_sources(store: Store, runs: Sequence[Run]) -> int:
     """Return how many runs were made with another source of their task or optimizer than now."""
+    others = runs_of_other_sources(runs, lambda key: store.folder(key).environments())
+    return sum(1 for _ in others)
+
+
+def runs_of_other_sources(
+    runs: Iterable[Run], recorded: Callable[[str], list[dict[str, Any]]]
+) -> Iterator[Run]:
+    """Yield the runs whose task or optimizer had another source than now.
+
+    Args:
+        runs: the runs; the source of each task and optimizer is read once for all of them.
+        recorded: returns what was recorded of the run with a key.
+    """
     now: dict[tuple[str, str], dict[str, str]] = {}
-    count = 0
     for run in runs:
         names = run.task.name, run.optimizer.name
         if names not in now:
             now[names] = sources(run)
         with contextlib.suppress(StoreError):  # of a run without a record nothing is known
-            count += bool(differences(store.folder(run.key).environments(), now[names]))
-    return count
+            if differences(recorded(run.key), now[names]):
+                yield run

@@ -2,11 +2,50 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
+from ..errors import StoreError
 from ..spec.run import Run
 from ..store.run_folder import Store
+
+
+class EarlyStop:
+    """Which runs are not begun: those of a task whose first runs failed alike.
+
+    A result of any run shows that the task works. The runs of a task are searched for one when its
+    first runs have failed, and not again for each run: there may be thousands.
+
+    Args:
+        store: where the runs are kept.
+        runs: those that may have a result.
+        first_runs: by task, the keys of the runs that decide about the others.
+    """
+
+    def __init__(
+        self, store: Store, runs: Iterable[Run], first_runs: Mapping[str, tuple[str, ...]]
+    ) -> None:
+        self.store, self.runs, self.first_runs = store, tuple(runs), first_runs
+        self._stopped: dict[str, bool] = {}
+
+    def holds_back(self, run: Run) -> bool:
+        """Return whether a run is not begun because the first runs of its task failed alike."""
+        task = task_of(run) if self.first_runs else ""
+        deciding = self.first_runs.get(task, ())
+        if run.key in deciding:
+            return False
+        if task not in self._stopped:
+            if common_failure(self.store, deciding) is None:
+                return False
+            own = (other.key for other in self.runs if task_of(other) == task)
+            self._stopped[task] = not any(map(self._has_result, own))
+        return self._stopped[task]
+
+    def _has_result(self, key: str) -> bool:
+        with contextlib.suppress(StoreError):
+            return self.store.folder(key).progress().has_result
+        return False
 
 
 def task_of(run: Run) -> str:

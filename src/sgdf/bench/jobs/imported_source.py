@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import itertools
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -26,7 +27,10 @@ def imported_files(file: Path) -> list[Path]:
 
 
 def _imports(file: Path, root: Path) -> Iterator[Path]:
-    """Yield the files that a file names in its imports, as far as they are below ``root``."""
+    """Yield the files that the imports of a file load, as far as they are below ``root``.
+
+    The packages that a module lies in are loaded with it.
+    """
     try:
         tree = ast.parse(file.read_bytes())
     except (OSError, SyntaxError, ValueError):
@@ -34,7 +38,7 @@ def _imports(file: Path, root: Path) -> Iterator[Path]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             names = [(root, alias.name) for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
+        elif isinstance(node, ast.ImportFrom) and node.level <= len(file.parents):
             base = file.parents[node.level - 1] if node.level else root
             module = f"{node.module}." if node.module else ""
             # A name may be that of a module, or of something in one.
@@ -44,6 +48,8 @@ def _imports(file: Path, root: Path) -> Iterator[Path]:
             continue
         for base, name in names:
             place = base.joinpath(*name.split("."))
-            for path in (place.with_name(f"{place.name}.py"), place / "__init__.py"):
-                if name and path.is_relative_to(root) and path.is_file():
-                    yield path
+            if not name or root not in place.parents:
+                continue
+            packages = itertools.takewhile(lambda folder: folder != root, place.parents)
+            files = [folder / "__init__.py" for folder in (place, *packages)]
+            yield from filter(Path.is_file, [place.with_name(f"{place.name}.py"), *files])

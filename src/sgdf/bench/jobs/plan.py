@@ -18,7 +18,7 @@ from ..store.run_folder import State, Store
 from ..tasks import find_trained
 from ..tasks.function import TrainingFunction
 from ..training.ranks import Ranks, uses_cuda
-from .early_stop import common_failure, task_of
+from .early_stop import EarlyStop, task_of
 from .events import Display, End
 from .job import TO_DO, job_line
 from .run_one import run_one
@@ -98,10 +98,9 @@ class Plan:
         deciding = {key for keys in self.first_runs.values() for key in keys}
         return sorted(self.runs, key=lambda run: run.key not in deciding)
 
-    def waits_in_vain(self, run: Run) -> bool:
-        """Return whether a run is not begun because the first runs of its task failed alike."""
-        keys = next(iter(self._first_runs_like(run).values()), ())
-        return run.key not in keys and common_failure(Store(self.store), keys) is not None
+    def early_stop(self) -> EarlyStop:
+        """Return what decides which of the runs are not begun."""
+        return EarlyStop(Store(self.store), self.runs, self.first_runs)
 
     def _first_runs_like(self, run: Run) -> dict[str, tuple[str, ...]]:
         task = task_of(run) if self.first_runs else ""
@@ -134,12 +133,12 @@ class Plan:
         Runs that another process had claimed get a second look at the end.
         """
         done: set[str] = set()
-        runs = self.in_order
+        runs, early_stop = self.in_order, self.early_stop()
         with Ranks() as ranks:
             for run in (*runs, *runs):
                 if run.key in done:
                     continue
-                if ranks.broadcast(self.waits_in_vain(run)):
+                if ranks.broadcast(early_stop.holds_back(run)):
                     done.add(run.key)
                     end: End = {"event": "end", "state": State.WAITING.value, "line": ""}
                     display(run.key, {**end, "quiet": True})

@@ -10,7 +10,7 @@ from typing import Any
 
 from ...environment import environment
 from ..catalog.optimizers import find_optimizer
-from ..errors import is_users_own
+from ..errors import first_line, is_users_own
 from ..spec.run import Run
 from ..store.identity import digest
 from ..tasks import Task, find_trained
@@ -34,9 +34,17 @@ def provenance(run: Run, task: Task | None = None) -> dict[str, Any]:
     """
     facts = sources(run)
     if task is not None:
-        files = {"data": task.digest} if task.digest else {}
-        facts |= {**files, **task.describe_data()}
+        facts |= {"data": str(task.digest)} if task.digest else {}
+        facts |= _data_facts(task)
     return {**environment(), "commit": commit(), **facts}
+
+
+def _data_facts(task: Task) -> dict[str, str]:
+    """Return what a task says about its data, as text; an error of a user's task instead."""
+    try:
+        return {str(name): str(value) for name, value in task.describe_data().items()}
+    except Exception as error:  # which costs a check of the report, and should cost no training
+        return {"describe_data": first_line(error)}
 
 
 def differences(entries: list[dict[str, Any]], current: dict[str, Any]) -> list[str]:

@@ -57,9 +57,11 @@ def resumed_trainer(
 
 
 def _load(trainer: Trainer, state: dict[str, object]) -> str | None:
-    """Resume from a state; return None, or in one line why that is impossible."""
+    """Resume from a state; return None, or in one line why it does not fit."""
     try:
         trainer.load(state)
     except Exception as error:  # of a model, an optimizer or a schedule of the user's
+        if checkpoint.is_lack_of_memory(error):
+            raise
         return f"{type(error).__name__}: {' '.join(str(error).split())}"
     return None

@@ -382,8 +382,12 @@ class Store:
         return {key: self.folder(key).state() if key in there else State.WAITING for key in keys}
 
     def add_experiment(self, name: str, about: str) -> None:
-        """Record what an experiment whose runs are kept here says about itself."""
+        """Record what an experiment whose runs are kept here says about itself.
+
+        One that says nothing leaves what an earlier one of its name said.
+        """
         known = self.experiments()
+        about = about or known.get(name, "")
         if known.get(name) != about:
             files.write(self.path / EXPERIMENTS, to_json({**known, name: about}))
 

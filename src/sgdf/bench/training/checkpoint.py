@@ -38,11 +38,20 @@ def states(folder: RunFolder) -> Iterator[tuple[Path, dict[str, Any]]]:
         try:
             state = _parse(content)
         except Exception as error:  # torch does not document which
-            if isinstance(error, MemoryError) or "allocate memory" in str(error):
-                raise  # which says nothing about the checkpoint
+            if is_lack_of_memory(error):
+                raise
             folder.put_checkpoint_aside(path, f"cannot be loaded ({first_line(error)})")
         else:
             yield path, state
+
+
+def is_lack_of_memory(error: Exception) -> bool:
+    """Return whether an error is a lack of memory, which says nothing about a checkpoint."""
+    # Most backends of torch raise a RuntimeError, and a module repeats the text in one of its own.
+    texts = ("out of memory", "allocate memory")
+    return isinstance(error, MemoryError | torch.OutOfMemoryError) or any(
+        text in str(error) for text in texts
+    )
 
 
 def _parse(content: bytes) -> dict[str, Any]:

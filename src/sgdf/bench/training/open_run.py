@@ -53,6 +53,8 @@ def open_run(folder: str | Path, device: str = "cpu") -> tuple[Task, nn.Module]:
         try:
             trainer.load(state)
         except Exception as error:  # of a model or an optimizer of the user's
+            if checkpoint.is_lack_of_memory(error):
+                raise
             raise StoreError(
                 f"{folder}: its checkpoint does not fit its task as it is now: {first_line(error)}"
             ) from error
