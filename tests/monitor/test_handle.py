@@ -5,6 +5,7 @@ import copy
 import io
 import math
 import pickle
+import sys
 import warnings
 
 import pytest
@@ -138,6 +139,53 @@ def test_a_warning_is_no_error_either():
         warnings.simplefilter("error")
         train_beside(optimizer, problem, Quadratic())
     assert shown.getvalue().count("could not log: OSError: disk full") == 1
+
+
+class Unprintable(Exception):
+    """A fault that fails when it is shown."""
+
+    def __str__(self):
+        raise RuntimeError("no text")
+
+
+def fail_to_log(_):
+    """Raise a fault that has no text."""
+    raise Unprintable
+
+
+def close_stderr(monkeypatch):
+    """Close the stream that warnings are shown on; pytest, which records them, is bypassed."""
+    stream = io.StringIO()
+    stream.close()
+    monkeypatch.setattr(sys, "stderr", stream)
+    monkeypatch.setattr(warnings, "showwarning", lambda text, *_: print(text, file=sys.stderr))
+
+
+def fail_to_show(monkeypatch):
+    """Install a hook that fails, as a program may that collects warnings."""
+    monkeypatch.setattr(warnings, "showwarning", Broken())
+
+
+@pytest.mark.parametrize("spoil", [close_stderr, fail_to_show])
+def test_a_warning_that_cannot_be_shown_stops_nothing(monkeypatch, spoil):
+    problem = Quadratic()
+    optimizer = sgdf.SGDF(problem.params, lr=0.1)
+    monitor = sgdf.monitor.attach(optimizer, every=1, log=Broken())
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        spoil(monkeypatch)
+        train_beside(optimizer, problem, Quadratic())
+        monkeypatch.undo()
+    assert "The monitor could not log: OSError: disk full" in str(monitor)
+
+
+def test_a_fault_without_a_text_is_named():
+    problem = Quadratic()
+    optimizer = sgdf.SGDF(problem.params, lr=0.1)
+    monitor = sgdf.monitor.attach(optimizer, every=1, log=fail_to_log)
+    with pytest.warns(UserWarning, match="could not log: Unprintable"):
+        train_beside(optimizer, problem, Quadratic())
+    assert str(monitor).endswith("The monitor could not log: Unprintable")
 
 
 def test_an_interrupt_passes():

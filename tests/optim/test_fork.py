@@ -75,6 +75,38 @@ def outcomes(cases, *, parent_steps):
     return [json.loads(line) for line in result.stdout.splitlines()]
 
 
+GRANDCHILD = """
+import os, signal, sys, warnings
+import torch, sgdf
+
+torch.set_num_threads(2)
+params = [torch.nn.Parameter(torch.ones(3)) for _ in range(2)]
+for param in params:
+    param.grad = torch.ones(3)
+first, second = (sgdf.SGDF([param], lr=0.1, foreach=True) for param in params)
+first.step()
+for _ in range(2):
+    child = os.fork()
+    if child:
+        sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+signal.alarm(10)
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    second.step()
+print(*(warning.message for warning in caught), flush=True)
+os._exit(0)
+"""
+
+
+def test_a_grandchild_is_warned_of_its_grandparents_threads():
+    result = subprocess.run(
+        [sys.executable, "-c", GRANDCHILD], capture_output=True, text=True, timeout=100
+    )
+    assert result.returncode == 0, result.stderr
+    assert "forked after" in result.stdout
+    assert "'spawn'" in result.stdout
+
+
 CASES_AND_PATHS = [
     *((name, {}) for name in [*(case.name for case in CASES), "AdamW"]),
     *((name, {"foreach": foreach}) for name in ("SGDF", "AdamW") for foreach in (True, False)),

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -242,6 +243,26 @@ def test_usual_temporary_folder_is_shared_but_sticky(
     monkeypatch.setenv("XDG_CACHE_HOME", "/dev/null")
     temporary.chmod(0o1777)
     assert build.load(source(tmp_path)).answer() == 42
+
+
+@pytest.mark.parametrize(("owner", "kept"), [("root", True), ("user", True), ("other", False)])
+def test_a_sticky_folder_keeps_only_what_its_owner_leaves(monkeypatch, owner, kept):
+    """The owner of a sticky folder can rename what is in it."""
+    user = 4321
+    monkeypatch.setattr(build.os, "geteuid", lambda: user)
+    uid = {"root": 0, "user": user, "other": user + 1}[owner]
+    status = os.stat_result((0o41777, 1, 1, 2, uid, uid, 0, 0, 0, 0))
+    assert build._keeps_folders(status) is kept
+
+
+def test_a_link_is_never_followed_on_the_way_to_the_temporary_folder(
+    tmp_path, monkeypatch, temporary
+):
+    """Nor if it is put there between two questions about the path: there is one question."""
+    monkeypatch.setenv("XDG_CACHE_HOME", "/dev/null")
+    monkeypatch.setattr(Path, "is_symlink", lambda path: False)
+    link_to_a_private_folder(temporary / f"sgdf-{os.geteuid()}", tmp_path / "elsewhere")
+    assert list(build._private_folders(make=False)) == []
 
 
 def test_missing_compilers_are_named(tmp_path, monkeypatch):

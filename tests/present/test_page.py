@@ -205,8 +205,17 @@ def check_widths(page):
         assert all(figures.nth(i).is_visible() for i in range(figures.count()))
 
 
-def test_a_narrow_screen_does_not_scroll_sideways(show, page_path, hostile_path):
-    for path in (page_path, hostile_path):
+@pytest.fixture(scope="module")
+def long_names_path(tmp_path_factory):
+    """A report on optimizers whose names are longer than a phone's line, and cannot be broken."""
+    store = tmp_path_factory.mktemp("long_names")
+    for name, seed in itertools.product(("sgdf", "mine:" + "W" * 40), (0, 1)):
+        make_run(store, [0.5, 0.6 + 0.1 * seed], optimizer=name, seed=seed)
+    return Report.of([store]).write(tmp_path_factory.mktemp("report"))
+
+
+def test_a_narrow_screen_does_not_scroll_sideways(show, page_path, hostile_path, long_names_path):
+    for path in (page_path, hostile_path, long_names_path):
         check_widths(show(path))
 
 

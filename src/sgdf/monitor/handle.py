@@ -179,11 +179,13 @@ class Monitor:
         """Warn of an action that failed, once for each kind."""
         if kind in self._faults:
             return
-        self._faults[kind] = f"The monitor could not {action}: {type(fault).__name__}: {fault}"
+        self._faults[kind] = f"The monitor could not {action}: {type(fault).__name__}"
+        with contextlib.suppress(Exception):  # a fault may fail to say what it is
+            self._faults[kind] += f": {fault}"
         message = f"{self._faults[kind]} (the training is not affected)"
         try:
             warnings.warn(message, stacklevel=2)
-        except Warning:  # where warnings are errors, this one must not be
+        except Exception:  # warnings are errors here, or the hook that shows them fails
             with contextlib.suppress(Exception):
                 print(message, file=sys.stderr)
 

@@ -21,7 +21,8 @@ _UNCHANGED = nullcontext()
 
 def _note_fork() -> None:
     global _is_forked, _has_stepped, _parent_has_stepped
-    _is_forked, _has_stepped, _parent_has_stepped = True, False, _has_stepped
+    _parent_has_stepped = _parent_has_stepped or _has_stepped  # or the parent's own parent
+    _is_forked, _has_stepped = True, False
 
 
 if hasattr(os, "register_at_fork"):  # not on Windows, which has no fork
@@ -40,7 +41,7 @@ def usable_threads() -> AbstractContextManager[None]:
         return _UNCHANGED
     if is_first and _parent_has_stepped:
         warnings.warn(
-            "this process was forked after its parent had stepped: the optimizer uses one thread, "
+            "this process was forked after a parent had stepped: the optimizer uses one thread, "
             "but other operations of torch on large tensors can hang here; start the process "
             "with the method 'spawn', or call torch.set_num_threads(1) in it first",
             RuntimeWarning,

@@ -61,10 +61,10 @@ class SGDF(FilterOptimizer):
         >>> _ = torch.manual_seed(0)
         >>> model = torch.nn.Linear(3, 1)
         >>> inputs, targets = torch.randn(64, 3), torch.ones(64, 1)
-        >>> optimizer = sgdf.SGDF(model.parameters(), lr=0.5)
+        >>> optimizer = sgdf.SGDF(model.parameters(), lr=1.0)  # 0.1 / (1 - 0.9)
         >>> for _ in range(50):
         ...     optimizer.zero_grad()
-        ...     loss = torch.nn.functional.mse_loss(model(inputs), targets)
+        ...     loss = torch.nn.functional.huber_loss(model(inputs), targets)
         ...     loss.backward()
         ...     optimizer.step()
         >>> loss.item() < 1e-3

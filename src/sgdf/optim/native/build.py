@@ -164,20 +164,27 @@ def _private_folders(*, make: bool) -> Iterator[Path]:
         cache = cache_directory()
         if make:
             cache.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if _is_private(cache) and os.access(cache, os.W_OK):
+        if _is_private(cache.stat()) and os.access(cache, os.W_OK):
             yield cache
     with suppress(OSError):
         temporary = temporary_directory()
         if make:
             temporary.mkdir(mode=0o700, exist_ok=True)
         # The name can be guessed: it may be another user's folder, or a link to somewhere else.
-        if not temporary.is_symlink() and _is_private(temporary) and _is_kept(temporary):
+        # One question answers both, since the path may change from one question to the next.
+        status = temporary.lstat()
+        is_folder = stat.S_ISDIR(status.st_mode)
+        if is_folder and _is_private(status) and _keeps_folders(temporary.parent.stat()):
             yield temporary
 
 
-def _is_kept(folder: Path) -> bool:
-    """Return whether no other user can put a folder of their own in the place of this one."""
-    return bool(folder.parent.stat().st_mode & stat.S_ISVTX) or _is_private(folder.parent)
+def _keeps_folders(parent: os.stat_result) -> bool:
+    """Return whether nobody else can put a folder in the place of one that the user has there.
+
+    In a sticky folder its owner still can.
+    """
+    is_sticky = bool(parent.st_mode & stat.S_ISVTX)
+    return (is_sticky and parent.st_uid in (0, os.geteuid())) or _is_private(parent)
 
 
 @contextmanager
@@ -229,8 +236,8 @@ def _is_abandoned(building: Path) -> bool:
     return True
 
 
-def _is_private(path: Path) -> bool:
-    status = path.stat()
+def _is_private(status: os.stat_result) -> bool:
+    """Return whether the user, and nobody else, can write to a file or folder."""
     others = stat.S_IWGRP | stat.S_IWOTH
     return status.st_uid == os.geteuid() and not status.st_mode & others
 
@@ -242,7 +249,7 @@ def _sealed(content: bytes, key: str) -> bytes:
 def _is_sealed(path: Path, key: str) -> bool:
     try:
         content = path.read_bytes()
-        private = _is_private(path)
+        private = _is_private(path.stat())
     except OSError:
         return False
     return private and content == _sealed(content[: -hashlib.sha256().digest_size], key)
