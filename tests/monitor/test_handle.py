@@ -141,7 +141,7 @@ def test_a_warning_is_no_error_either():
     assert shown.getvalue().count("could not log: OSError: disk full") == 1
 
 
-class Unprintable(Exception):
+class UnprintableError(Exception):
     """A fault that fails when it is shown."""
 
     def __str__(self):
@@ -150,7 +150,7 @@ class Unprintable(Exception):
 
 def fail_to_log(_):
     """Raise a fault that has no text."""
-    raise Unprintable
+    raise UnprintableError
 
 
 def close_stderr(monkeypatch):
@@ -183,9 +183,9 @@ def test_a_fault_without_a_text_is_named():
     problem = Quadratic()
     optimizer = sgdf.SGDF(problem.params, lr=0.1)
     monitor = sgdf.monitor.attach(optimizer, every=1, log=fail_to_log)
-    with pytest.warns(UserWarning, match="could not log: Unprintable"):
+    with pytest.warns(UserWarning, match="could not log: UnprintableError"):
         train_beside(optimizer, problem, Quadratic())
-    assert str(monitor).endswith("The monitor could not log: Unprintable")
+    assert str(monitor).endswith("The monitor could not log: UnprintableError")
 
 
 def test_an_interrupt_passes():
