@@ -3,7 +3,8 @@
 import itertools
 import math
 
-from made_runs import begin, make_run, rows_of, table_of
+from made_runs import begin, make_run, result_of, rows_of, table_of
+from sgdf.bench.store.run_folder import State
 
 GRID = list(itertools.product(("sgd", "adam"), (0.1, 1.0), (0, 1, 2)))
 """The optimizers, learning rates and seeds of the runs."""
@@ -47,7 +48,21 @@ def finish(store, **spec):
     make_run(store, [0.3, 0.5 + 0.01 * spec["seed"] + 0.1 * (spec["lr"] == 0.1)], **spec)
 
 
-STATES = (wait, start, pause, fail, diverge, diverge_late, end_in_nan, end_in_infinity, finish)
+def lose_metrics(store, **spec):
+    """Write a run whose first epoch has a loss, and metrics and a split, that its last has not."""
+    rows = rows_of([0.4, 0.5, 0.3], splits=("validation", "test", "extra"))
+    for row in rows[1:]:
+        del row["extra"]
+        for split in ("train", "validation", "test"):
+            del row[split]["loss"]
+    rows[0]["test"]["top5 accuracy"] = 98.0
+    begin(store, table_of(**spec)).finish(State.FINISHED, result_of(rows), rows)
+
+
+STATES = (
+    *(wait, start, pause, fail, diverge, diverge_late, end_in_nan, end_in_infinity, lose_metrics),
+    finish,
+)
 
 
 def make_grid(store, functions):

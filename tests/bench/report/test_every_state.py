@@ -9,7 +9,17 @@ import math
 import pytest
 
 from made_runs import begin, result_of, rows_of, table_of
-from made_states import GRID, STATES, end_in_nan, finish, make_grid, pause, start, wait
+from made_states import (
+    GRID,
+    STATES,
+    end_in_nan,
+    finish,
+    lose_metrics,
+    make_grid,
+    pause,
+    start,
+    wait,
+)
 from sgdf.bench.report.targets import Target
 from sgdf.bench.report.write import Report
 from sgdf.bench.store.run_folder import State
@@ -35,7 +45,7 @@ def test_all_runs_in_one_state(tmp_path, state):
     assert f"of {len(GRID)} runs finished" in (folder / "index.html").read_text()
     (problem,) = json.loads((folder / "results.json").read_text())
     with_figures = [setting for setting in problem["settings"] if setting["figures"]]
-    assert len(with_figures) == (4 if state is finish else 0)
+    assert len(with_figures) == (4 if state in (finish, lose_metrics) else 0)
     assert len(list(csv.DictReader(io.StringIO((folder / "runs.csv").read_text())))) == len(GRID)
     names = {plot.name for plot in report.document.plots}
     ended = state not in (wait, start, pause)
@@ -47,6 +57,19 @@ def test_runs_in_all_states_together(tmp_path):
     trouble = table_named(report, "trouble")
     finished = [run for run in report.findings.runs if run.chosen]
     assert len(trouble.rows) == len(GRID) - len(finished)
+
+
+def test_metrics_that_only_early_epochs_have_are_known(tmp_path):
+    report, folder = report_on(tmp_path, [lose_metrics])
+    (problem,) = report.findings.problems
+    assert problem.metrics == ("accuracy", "loss", "top5 accuracy")
+    assert problem.splits[-1] == "extra"
+    assert problem.units["top5 accuracy"] == (1.0, "")  # 98 is in per cent already
+    (curves,) = [plot for plot in report.document.plots if plot.name == "curves-steps-0"]
+    titles = [panel.get_title() for panel in curves.figure.axes]
+    assert {"training loss", "test accuracy", "test loss", "extra loss"} <= set(titles)
+    setting = json.loads((folder / "results.json").read_text())[0]["settings"][0]
+    assert setting["means by epoch"]["test top5 accuracy"] == {"1": 98.0}
 
 
 def test_one_seed(tmp_path):

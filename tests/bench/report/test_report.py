@@ -154,6 +154,17 @@ def test_runs_without_a_result_are_listed(written):
     assert "RuntimeError" in (written[1] / "tables/trouble.csv").read_text()
 
 
+def test_what_was_not_finite_first_is_listed(tmp_path):
+    first = {"what": "parameter", "name": "0.weight", "step": 1200}
+    result = {**result_of([], diverged=1201), "first_nonfinite": first}
+    begin(tmp_path, table_of()).finish(State.DIVERGED, result, [])
+    make_run(tmp_path, [0.5], optimizer="adam")
+    (trouble,) = [t for t in Report.of([tmp_path]).document.tables if t.name == "trouble"]
+    assert trouble.rows[0][4].text == (
+        "diverged at step 1,201: the parameter 0.weight was not finite after step 1,200"
+    )
+
+
 def test_a_folder_without_a_spec_is_listed(tmp_path):
     make_run(tmp_path, [0.5])
     (tmp_path / "runs" / "no-run").mkdir()

@@ -10,7 +10,15 @@ from scipy import stats
 
 from made_runs import make_run
 from sgdf.bench.report.sample_cells import mean_cell
-from sgdf.bench.report.statistics import Sample, compare, holm, p_value, seeds_needed
+from sgdf.bench.report.statistics import (
+    FEWEST_SEEDS,
+    Sample,
+    compare,
+    has_no_spread,
+    holm,
+    p_value,
+    seeds_needed,
+)
 from sgdf.bench.report.write import Report
 
 # Statistics
@@ -155,6 +163,21 @@ def test_some_differences_need_no_number_that_can_be_run():
     assert seeds_needed(Sample((0.5,))) is None
     assert seeds_needed(Sample((-0.5, 0.5))) is None
     assert seeds_needed(Sample((100.0, 100.1, 100.2))) == 3
+
+
+def test_differences_that_are_equal_but_for_rounding_have_no_spread():
+    rounded = Sample((0.3 - 0.2, 0.4 - 0.3, 0.5 - 0.4))
+    assert rounded.sd
+    assert has_no_spread(rounded)
+    assert p_value(rounded) is None
+    assert seeds_needed(rounded) is None
+    assert not has_no_spread(Sample((0.1, 0.2)))
+    assert not has_no_spread(Sample((0.1,)))
+
+
+def test_a_difference_of_hardly_any_spread_needs_the_fewest_seeds():
+    """For a huge shift scipy knows no probability."""
+    assert seeds_needed(Sample((1.0, 1.0 + 1e-8, 1.0 - 1e-8))) == FEWEST_SEEDS
 
 
 def test_two_seeds_are_no_test():

@@ -28,7 +28,6 @@ from ..store.records import (
     Table,
     chosen_epoch,
     figures_on,
-    splits_in,
 )
 from ..store.run_folder import RunFolder, State
 from ..tasks.metric import direction_in_words, shown_as
@@ -47,7 +46,7 @@ class RunRecord:
     table: RunTable
     state: State
     result: Result | None
-    epochs: Sequence[Row]
+    epochs: EpochRows
     """Its metrics, a row for each epoch."""
     attempts: tuple[Mapping[str, Any], ...]
     """The environments of the attempts that its weights come from: the last start, and resumes."""
@@ -66,7 +65,7 @@ class RunRecord:
         table = folder.read_table()
         state, result = folder.state_and_result()
         if state in (State.DAMAGED, State.UNREADABLE):
-            return cls(folder.path, table, state, None, (), (), folder.damage())
+            return cls(folder.path, table, state, None, EpochRows([]), (), folder.damage())
         return cls(
             folder=folder.path,
             table=table,
@@ -272,14 +271,13 @@ class Problem:
     @cached_property
     def metrics(self) -> tuple[str, ...]:
         """The names of all metrics, first the one by which settings are judged."""
-        rows = (row for run in self.runs for row in run.epochs[-1:])
-        names = {name for row in rows for s in splits_in(row) for name in figures_on(row, s)}
+        names = {name for run in self.runs for _, name in run.epochs.names}
         return (self.metric, *sorted(names - {self.metric}))
 
     @cached_property
     def splits(self) -> tuple[str, ...]:
         """The names of all splits: those that every report knows, then the task's own."""
-        names = {split for run in self.runs for row in run.epochs[-1:] for split in splits_in(row)}
+        names = {split for run in self.runs for split, _ in run.epochs.names}
         return (*SPLITS, *sorted(names - set(SPLITS)))
 
     @cached_property
@@ -328,9 +326,17 @@ class Problem:
         units = {}
         for metric in self.metrics:
             stated = self._result.get("unit") if self._result and metric == self.metric else None
-            values = (figures_on(row, split).get(metric) for row in rows for split in self.splits)
-            units[metric] = shown_as(metric, stated, [v for v in values if v is not None])
+            # A metric may be in early epochs alone; only for such a one all rows are unpacked.
+            values = self._values(metric, rows) or self._values(
+                metric, (row for run in self.runs for row in run.epochs)
+            )
+            units[metric] = shown_as(metric, stated, values)
         return units
+
+    def _values(self, metric: str, rows: Iterable[EpochFigures]) -> list[float]:
+        """Return the values of a metric in rows, on all splits."""
+        values = (figures_on(row, split).get(metric) for row in rows for split in self.splits)
+        return [value for value in values if value is not None]
 
     @cached_property
     def _result(self) -> Result | None:

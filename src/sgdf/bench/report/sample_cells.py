@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from ...present.table import NOTHING, Cell
-from .statistics import ROUNDING, Sample
+from .statistics import Sample, has_no_spread
 
 NO_SPREAD = "no spread"
 """Beside a mean whose values are all equal: their standard deviation is smaller than any digit."""
@@ -38,11 +38,6 @@ def mean_cell(sample: Sample, scale: float = 1.0) -> Cell:
     else:
         text = f"{_decimals(sample.mean, sample.sd)} ± {_decimals(sample.sd, sample.sd)}"
     return Cell(text, sample.mean, {**parts, "sd": sample.sd})
-
-
-def has_no_spread(sample: Sample) -> bool:
-    """Return whether there are several values, and all are equal but for rounding."""
-    return sample.sd is not None and sample.sd <= ROUNDING * max(map(abs, sample.values))
 
 
 def interval_cell(sample: Sample, scale: float = 1.0, within: tuple[float, float] = _ANY) -> Cell:

@@ -68,7 +68,6 @@ class Comparison:
         second: the index of the second setting.
         difference: the first minus the second, for each seed that both have.
         p: the p-value of the paired t-test: the probability of a mean difference at least this
-            large if there were none; None where the differences have no spread.
             large if there were none; None where the differences have no spread, or are too few.
         corrected: the p-value after Holm's correction.
         obstacles: for each seed that was left out, why its pair is not comparable.
@@ -107,6 +106,15 @@ def compare(
     return [replace(c, corrected=p) for c, p in zip(comparisons, corrected, strict=True)]
 
 
+def has_no_spread(sample: Sample) -> bool:
+    """Return whether there are several values, and all are equal but for rounding.
+
+    >>> has_no_spread(Sample((0.3 - 0.2, 0.4 - 0.3))), has_no_spread(Sample((0.1,)))
+    (True, False)
+    """
+    return sample.sd is not None and sample.sd <= ROUNDING * max(map(abs, sample.values))
+
+
 def p_value(difference: Sample) -> float | None:
     """Return the two-sided p-value of the paired t-test.
 
@@ -115,9 +123,8 @@ def p_value(difference: Sample) -> float | None:
     """
     if difference.sd is None:
         return None
-    largest = max(map(abs, difference.values))
-    if difference.sd <= ROUNDING * largest:
-        return None if largest else 1.0
+    if has_no_spread(difference):
+        return None if any(difference.values) else 1.0
     from scipy import stats
 
     count = len(difference.values)
@@ -135,7 +142,7 @@ def seeds_needed(difference: Sample) -> int | None:
     >>> seeds_needed(Sample((0.5 - 2**0.5 / 2, 0.5 + 2**0.5 / 2)))  # half a standard deviation
     34
     """
-    if not difference.sd or not difference.mean:
+    if difference.sd is None or has_no_spread(difference) or not difference.mean:
         return None
     from scipy import stats
 
@@ -144,7 +151,7 @@ def seeds_needed(difference: Sample) -> int | None:
     def is_enough(count: int) -> bool:
         cut, shift = _quantile(count - 1), effect * math.sqrt(count)
         tails = stats.nct.sf(cut, count - 1, shift) + stats.nct.cdf(-cut, count - 1, shift)
-        return bool(tails >= POWER)
+        return not tails < POWER  # for a huge shift it is not a number
 
     # With a known standard deviation fewer would do: the normal distribution gives where to begin.
     normal = stats.norm.ppf((1.0 + LEVEL) / 2.0) + stats.norm.ppf(POWER)

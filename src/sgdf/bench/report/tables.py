@@ -10,11 +10,13 @@ from ...present.table import NOTHING, OVERALL, Cell, Table, number_cell, share_c
 from ...present.words import in_brackets, plural
 from ..paper.published import Published
 from ..spec.run import length_in_words
+from ..store.records import divergence_in_words
 from ..store.run_folder import State
 from .description import count_examples
 from .findings import SPLITS, Findings, Problem, RunRecord, Setting
 from .paper import paper_tables
-from .sample_cells import NO_SPREAD, has_no_spread, interval_cell, mean_cell
+from .sample_cells import NO_SPREAD, interval_cell, mean_cell
+from .statistics import has_no_spread
 from .targets import Hit, Target, profiles, share_within
 from .verdict import Verdict, compare_pairs
 
@@ -332,7 +334,7 @@ def _left_out(findings: Findings, section: str) -> Table:
 
 def _what_happened(run: RunRecord) -> str:
     if run.state is State.DIVERGED and run.result:
-        return f"diverged at step {run.result['diverged_at_step']:,}"
+        return f"diverged {divergence_in_words(run.result)}"
     if run.state in (State.FAILED, State.DAMAGED, State.UNREADABLE):
         return run.failure
     if run.lacks_value and run.result:
