@@ -108,9 +108,14 @@ def options_of(
     return options
 
 
-@lru_cache
 def signature(target: Callable[..., Any]) -> inspect.Signature:
     """Return the parameters of a class or function, which take a while to find out."""
+    return _signature(target, getattr(target, "__init__", None))
+
+
+@lru_cache
+def _signature(target: Callable[..., Any], constructor: object) -> inspect.Signature:
+    """Return a signature that is remembered for as long as a class has the same constructor."""
     return inspect.signature(target)
 
 

@@ -410,7 +410,7 @@ def _setting_key(run: RunRecord) -> str:
 
 
 def _make_problem(runs: list[RunRecord], problem_name: Callable[[RunTable], str]) -> Problem:
-    names = Labels(run.table for run in runs)
+    names = Labels([run.table for run in runs])
     settings = []
     for _, group in itertools.groupby(sorted(runs, key=_setting_key), key=_setting_key):
         by_seed = sorted(group, key=lambda run: run.seed)

@@ -90,7 +90,7 @@ class Report:
                 plot.write(folder / "figures")
         for table in tables:
             _write(folder / "tables" / f"{table.name}.csv", formats.comma_separated(table))
-        rows = (map(_csv_value, row) for row in run_rows(self.findings))
+        rows = [[_csv_value(value) for value in row] for row in run_rows(self.findings)]
         _write(folder / "runs.csv", formats.comma_separated_rows(rows))
         _write(folder / "results.json", results_json(self.findings))
         _write(folder / "report.md", _markdown(self.document))
