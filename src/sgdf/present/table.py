@@ -48,6 +48,7 @@ class Table:
         rows: its rows, each with one cell for each column.
         measure: the metric and its unit, with which the titles of some columns end.
         better: for a column of the metric by its title, which values are better, in words.
+        caption: what has to be said of the rows where there is no room for ``about``.
     """
 
     name: str
@@ -58,6 +59,7 @@ class Table:
     rows: tuple[tuple[Cell, ...], ...]
     measure: str = ""
     better: Mapping[str, str] = field(default_factory=dict)
+    caption: str = ""
 
     def without_empty_columns(self) -> Table:
         """Return the table without columns in which no row has anything.

@@ -92,7 +92,7 @@ def test_settings_of_different_versions_are_not_compared(tmp_path):
     assert "they are not compared" in line
     row = comparison_in(tmp_path)
     assert row[-1] == "not compared: another version of the task's source"
-    assert row[2:6] == ["–"] * 4
+    assert row[2:5] == ["–"] * 3
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,12 @@
 """What a report says about its runs as a whole, and which result it marks."""
 
+import io
 import itertools
 
+from rich.console import Console
+
 from made_runs import begin, make_run, result_of, rows_of, table_of
+from sgdf.bench.report.brief import results_in_brief
 from sgdf.bench.report.write import Report
 from sgdf.bench.store.run_folder import State, Store
 from sgdf.present.formats import comma_separated, markdown
@@ -61,6 +65,52 @@ def test_the_leader_is_marked_in_words(tmp_path):
     assert comma_separated(results).splitlines()[1].startswith("sgd,")
 
 
+def in_brief(store, width=200):
+    """Return what the terminal shows of a report."""
+    console = Console(file=io.StringIO(), width=width, color_system=None)
+    for part in results_in_brief(Report.of([store]).document):
+        console.print(part, markup=False, highlight=False)
+    return [line.rstrip() for line in console.file.getvalue().splitlines()]
+
+
+def test_the_terminal_says_by_what_its_rows_are_ordered(tmp_path):
+    fill(tmp_path / "chosen")
+    order = "The rows are ordered by validation accuracy; the lead is by test accuracy."
+    assert order in in_brief(tmp_path / "chosen")
+    fill(tmp_path / "last", protocol="last")
+    assert not any("ordered by" in line for line in in_brief(tmp_path / "last"))
+
+
+def test_the_terminal_has_a_rate_once(tmp_path):
+    fill(tmp_path / "one")
+    assert in_brief(tmp_path / "one")[2].split()[:2] == ["optimizer", "lr"]
+    for lr, optimizer in itertools.product((0.1, 1.0), ("sgd", "adam")):
+        make_run(tmp_path / "named", [0.5 + 0.1 * lr], optimizer=optimizer, lr=lr)
+    assert in_brief(tmp_path / "named")[2].split()[:2] == ["optimizer", "test"]
+    assert table_named(Report.of([tmp_path / "named"]), "results-0").columns[1] == "lr"
+    make_run(tmp_path / "named", [0.5], optimizer="lion")  # its name has no rate
+    assert in_brief(tmp_path / "named")[2].split()[:2] == ["optimizer", "lr"]
+
+
+def test_columns_that_the_terminal_has_no_room_for_are_named_clearly(tmp_path):
+    fill(tmp_path)
+    text = " ".join(in_brief(tmp_path, width=60))
+    assert "also shows: lr, 95 % interval (test), " in text
+
+
+def test_one_comparison_needs_no_correction(tmp_path):
+    for seed, (number, optimizer) in itertools.product(range(3), enumerate(("sgd", "adam"))):
+        make_run(tmp_path, [0.5 + 0.01 * seed * number], optimizer=optimizer, seed=seed)
+    table = table_named(Report.of([tmp_path]), "comparisons-0")
+    assert "p, corrected" not in table.columns
+    assert "Holm" not in table.about
+    for seed in range(3):
+        make_run(tmp_path, [0.5], optimizer="lion", seed=seed)
+    table = table_named(Report.of([tmp_path]), "comparisons-0")
+    assert "p, corrected" in table.columns
+    assert "corrected by Holm for the number of pairs" in table.about
+
+
 def test_one_optimizer_or_no_result_has_no_leader(tmp_path):
     make_run(tmp_path / "one", [0.5])
     (row,) = table_named(Report.of([tmp_path / "one"]), "results-0").rows
@@ -94,7 +144,7 @@ def test_equal_values_are_not_shown_as_precise(tmp_path):
     row = dict(zip(results.columns, results.rows[0], strict=True))
     assert row["test accuracy (%)"].text == "90.00 (no spread)"
     assert row["test accuracy (%)"].parts["sd"] == 0.0
-    assert row["95 % interval, test"].text == "–"
+    assert row["95 % interval (test)"].text == "–"
     assert "one of the 400 test examples more or less would change it by 0.25 %" in results.about
     report.write(tmp_path / "report")
     for name in ("index.html", "report.md", "tables.tex"):

@@ -4,6 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
+from matplotlib.path import Path
 
 from made_runs import begin, make_run, result_of, rows_of, table_of
 from sgdf.bench.report.optimizer_styles import optimizer_styles
@@ -101,6 +102,15 @@ def test_the_plot_of_profiles(tmp_path):
     np.testing.assert_allclose(lines["sgd"], [[1.0, 0.0], [1.0, 0.5], [1.0, 1.0], [2.2, 1.0]])
 
 
+def edge_marks(panel):
+    """Return place, row and number of chevrons of each mark at an edge."""
+    lines = [line for line in panel.get_lines() if isinstance(line.get_marker(), Path)]
+    return [
+        (line.get_xdata()[0], line.get_ydata()[0], len(line.get_marker().vertices) // 3)
+        for line in lines
+    ]
+
+
 def test_every_seed_is_a_dot_and_far_ones_stand_at_the_edge(tmp_path):
     for seed in range(30):
         make_run(tmp_path, [0.90 + 0.001 * seed], seed=seed)
@@ -110,14 +120,22 @@ def test_every_seed_is_a_dot_and_far_ones_stand_at_the_edge(tmp_path):
     assert panel.get_xlabel() == "test accuracy (larger is better)"
     low, _ = panel.get_xlim()
     assert 60.0 < low < 80.0
-    dots, *marks, mean, interval = panel.get_lines()[: len(panel.get_lines()) // 2]
+    dots, mean, interval, *_ = panel.get_lines()
     np.testing.assert_allclose(dots.get_xdata(), [90.0 + 0.1 * seed for seed in range(30)])
-    assert all(not len(mark.get_xdata()) for mark in marks)
     np.testing.assert_allclose(mean.get_xdata(), [91.45])
     assert interval.get_xdata()[0] < 91.45 < interval.get_xdata()[1]
-    _, below, above, *_ = panel.get_lines()[len(panel.get_lines()) // 2 :]
-    np.testing.assert_allclose(below.get_xdata(), [low])
-    assert not len(above.get_xdata())
+    seeds, end = edge_marks(panel)
+    assert seeds == (low, 1, 2)
+    assert end == (low, 1, 1)
+
+
+def test_an_interval_that_ends_beyond_the_edge_has_a_mark_there(tmp_path):
+    for seed in range(2):
+        make_run(tmp_path, [0.5 + 0.1 * seed], seed=seed)
+        make_run(tmp_path, [0.55 + 0.001 * seed], optimizer="adam", seed=seed)
+    (panel,) = plot_of(Report.of([tmp_path]), "results-0").axes
+    rows = [text.get_text() for text in panel.get_yticklabels()]
+    assert edge_marks(panel) == [(edge, rows.index("sgd"), 1) for edge in panel.get_xlim()]
 
 
 def test_long_curves_are_thinned_and_keep_both_ends(tmp_path):
@@ -188,7 +206,8 @@ def test_every_figure_has_the_lines_or_markers_of_six_optimizers(tmp_path):
             assert length >= period, (name, text.get_text())
             assert key._dash_pattern[1] is None or look.dash
     (panel,) = plot_of(report, "results-0").axes
-    markers = {line.get_marker() for line in panel.get_lines()} - {"|", "<", ">", "None"}
+    markers = {line.get_marker() for line in panel.get_lines()}
+    markers = {marker for marker in markers if isinstance(marker, str)} - {"|", "None"}
     assert markers == {look.marker for look in looks.values()}
 
 

@@ -185,8 +185,8 @@ def test_a_declared_unit_is_shown_and_bounds_nothing(tmp_path):
     results = table_named(report, "results-0")
     row = dict(zip(results.columns, results.rows[0], strict=True))
     assert row["test delay (ms)"].order == 120.0
-    assert row["95 % interval, test"].parts["low"] < 0.0
-    assert row["95 % interval, test"].parts["high"] > 150.0
+    assert row["95 % interval (test)"].parts["low"] < 0.0
+    assert row["95 % interval (test)"].parts["high"] > 150.0
     assert table_named(report, "target-0").title == "Time to delay 120 ms"
     (panel,) = plot_named(report, "results-0").axes
     assert panel.get_xlabel() == "test delay (ms, smaller is better)"
@@ -200,7 +200,7 @@ def test_values_that_are_in_per_cent_already_are_shown_as_such(tmp_path):
     results = table_named(report, "results-0")
     row = dict(zip(results.columns, results.rows[0], strict=True))
     assert row["test hits (%)"].order == pytest.approx(98.7)
-    assert row["95 % interval, test"].parts["high"] == 100.0
+    assert row["95 % interval (test)"].parts["high"] == 100.0
     assert table_named(report, "target-0").title == "Time to hits 90 %"
     (panel,) = plot_named(report, "results-0").axes
     assert panel.xaxis.get_major_formatter()(98.0).endswith("%")

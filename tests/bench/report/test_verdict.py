@@ -63,7 +63,8 @@ def test_smaller_can_be_better(tmp_path):
     verdict = verdict_on(tmp_path)
     assert verdict.leader.name == "adam"
     assert names(verdict.worse) == ["sgd"]
-    assert "sgd (by 0.60" in verdict.lines[1]
+    assert verdict.lines[1].startswith("Significantly worse than it: sgd (by 0.60")
+    assert verdict.lines[1].endswith("); 1 paired t-test over the seeds.")
 
 
 def test_the_leader_is_the_best_on_test_data_among_those_chosen_on_validation_data(tmp_path):
@@ -88,12 +89,11 @@ def test_the_leader_is_the_best_on_test_data_among_those_chosen_on_validation_da
 def test_no_verdict_from_two_seeds(tmp_path):
     make_runs(tmp_path, {"sgd": 0.9, "adam": 0.6, "lion": 0.89}, seeds=2, jitter=0.002)
     verdict = verdict_on(tmp_path)
-    leads, none, seeds = verdict.lines
-    assert leads.startswith("sgd leads")
+    none, leads = verdict.lines
     assert none == "With 2 seeds no difference can be judged; run at least 3."
-    assert seeds.startswith("A difference like that between sgd and lion (")
-    assert seeds.endswith("seeds to be significant (one paired t-test at 5 %, power 80 %).")
+    assert leads.startswith("sgd leads")
     assert not verdict.worse
+    assert verdict.seeds_needed == {}  # a spread from two numbers says too little
     (table,) = [t for t in Report.of([tmp_path]).document.tables if t.name == "comparisons-0"]
     assert [row[-1].text for row in table.rows] == ["not judged: 2 seeds"] * 3
     assert [row[4].text for row in table.rows] == ["–"] * 3
@@ -101,7 +101,7 @@ def test_no_verdict_from_two_seeds(tmp_path):
 
 def test_no_verdict_from_one_seed(tmp_path):
     make_runs(tmp_path, {"sgd": 0.9, "adam": 0.6}, seeds=1)
-    leads, none = verdict_on(tmp_path).lines
+    none, leads = verdict_on(tmp_path).lines
     assert leads == "sgd leads: its mean test accuracy, 90.00 %, is the best of 2 settings."
     assert none == "With 1 seed no difference can be judged; run at least 3."
 
@@ -113,10 +113,98 @@ def test_the_seeds_that_a_difference_needs_are_those_of_the_measured_spread(tmp_
     verdict = verdict_on(tmp_path)
     # The mean 0.005 over the standard deviation 0.0129 is 0.387; G*Power: 55 pairs.
     assert verdict.seeds_needed == {"adam": 55}
-    assert verdict.lines[-1] == (
+    assert verdict.lines == [
+        "No difference between the 2 settings is significant at 5 % (1 paired t-test over "
+        "the seeds).",
+        "sgd leads: its mean test accuracy, 50.5 ± 1.3 %, is the best of 2 settings.",
         "A difference like that between sgd and adam (0.5 ± 1.3) would need about 55 seeds to be "
-        "significant (one paired t-test at 5 %, power 80 %)."
+        "found significant in 80 % of all cases.",
+    ]
+
+
+def test_a_lead_within_the_noise_begins_with_that(tmp_path):
+    make_runs(tmp_path, {"sgd": 0.9, "adam": 0.8995, "radam": 0.8999}, jitter=0.003)
+    verdict = verdict_on(tmp_path)
+    none, leads, seeds = verdict.lines
+    assert none == (
+        "No difference between the 3 settings is significant at 5 % (3 paired t-tests over "
+        "the seeds, corrected by Holm)."
     )
+    assert leads.startswith(f"{verdict.leader.name} leads: ")
+    assert seeds.endswith(
+        " seeds to be found significant in 80 % of all cases, and more with the correction for "
+        "3 tests."
+    )
+
+
+def test_a_lead_within_the_noise_where_others_differ(tmp_path):
+    """The leader varies so much that nothing can be said of it; the other two differ."""
+    own = {"sgd": (0.3, -0.2, 0.2, -0.1, 0.0), "adam": (0.0,) * 5, "lion": (0.0,) * 5}
+    levels = {"sgd": 0.6, "adam": 0.55, "lion": 0.5}
+    for optimizer, seed in itertools.product(levels, range(5)):
+        value = levels[optimizer] + own[optimizer][seed] + 0.001 * (optimizer == "adam") * seed
+        make_run(tmp_path, [value], optimizer=optimizer, seed=seed)
+    none, leads, also, *_ = verdict_on(tmp_path).lines
+    assert none == (
+        "The differences of the leader from adam and lion are not significant at 5 % (3 paired "
+        "t-tests over the seeds, corrected by Holm)."
+    )
+    assert leads.startswith("sgd leads: ")
+    assert also == "Also significant: adam is better than lion."
+
+
+# Ties
+
+
+def make_tie(store, **spec):
+    """Write runs of two optimizers with the same mean, and of a worse one."""
+    for seed, (one, other) in enumerate(((0.7, 0.9), (0.8, 0.8), (0.9, 0.7))):
+        make_run(store, [one], optimizer="sgd", seed=seed, **spec)
+        make_run(store, [other], optimizer="adam", seed=seed, **spec)
+        make_run(store, [0.3 + 0.001 * seed], optimizer="lion", seed=seed, **spec)
+
+
+def test_settings_with_the_same_best_mean_share_it(tmp_path):
+    make_tie(tmp_path)
+    verdict = verdict_on(tmp_path)
+    assert verdict.leader is None
+    assert sorted(names(verdict.best)) == ["adam", "sgd"]
+    share, *_ = verdict.lines
+    assert share == "adam and sgd share the best mean test accuracy of 3 settings: 80.00 %."
+    assert verdict.as_record()["leader"] is None
+    assert verdict.as_record()["tied"] == ["adam", "sgd"]
+    (table,) = [t for t in Report.of([tmp_path]).document.tables if t.name == "results-0"]
+    assert {row[0].text: row[0].mark for row in table.rows} == {
+        "adam": "tied", "sgd": "tied", "lion": ""
+    }  # fmt: skip
+    assert 'those that share the best mean on test data are marked as "tied"' in table.about
+
+
+def test_what_is_significant_beside_a_tie(tmp_path):
+    for seed in range(5):
+        for optimizer, value in (("sgd", 0.8), ("adam", 0.8), ("lion", 0.3)):
+            make_run(tmp_path, [value + 0.001 * seed * (optimizer == "lion")],
+                     optimizer=optimizer, seed=seed)  # fmt: skip
+    share, significant = verdict_on(tmp_path).lines
+    assert share.startswith("adam and sgd share the best mean test accuracy")
+    assert significant == (
+        "Significant: adam is better than lion and sgd is better than lion (3 paired t-tests over "
+        "the seeds, corrected by Holm)."
+    )
+
+
+def test_a_tie_within_the_noise_and_one_of_single_seeds(tmp_path):
+    for seed in range(3):
+        for optimizer in ("sgd", "adam"):
+            make_run(tmp_path / "noise", [0.5 + 0.1 * seed], optimizer=optimizer, seed=seed)
+            if not seed:
+                make_run(tmp_path / "one", [0.5], optimizer=optimizer)
+    none, share = verdict_on(tmp_path / "noise").lines
+    assert none.startswith("No difference between the 2 settings is significant")
+    assert share == "adam and sgd share the best mean test accuracy of 2 settings: 60.00 %."
+    none, share = verdict_on(tmp_path / "one").lines
+    assert none == "With 1 seed no difference can be judged; run at least 3."
+    assert share == "adam and sgd share the best mean test accuracy of 2 settings: 50.00 %."
 
 
 def test_a_difference_that_only_the_correction_hides(tmp_path):
@@ -146,7 +234,61 @@ def test_a_setting_that_lost_runs_does_not_lead(tmp_path):
     verdict = verdict_on(tmp_path)
     assert verdict.leader.name == "sgd"
     assert names(verdict.better) == ["adam"]
-    assert "Significantly better on the seeds that both have: adam." in verdict.lines
+    assert verdict.lines == [
+        "sgd leads: its mean test accuracy, 60.2 ± 1.7 %, is the best of 2 settings, except for "
+        "adam (its mean is better, but is over 4 of 5 runs).",
+        "Significantly better on the seeds that both have: adam (1 paired t-test over the seeds).",
+    ]
+
+
+def test_a_setting_that_lost_runs_leads_only_if_all_have(tmp_path):
+    make_runs(tmp_path, {"sgd": 0.9, "adam": 0.6}, seeds=3)
+    make_run(tmp_path, [], optimizer="sgd", seed=3, diverged=3)
+    begin(tmp_path, table_of("adam", seed=3)).fail("no")
+    verdict = verdict_on(tmp_path)
+    assert verdict.lines[0].endswith(
+        "is the best of 2 settings. Every setting has lost or unfinished runs; the leader's mean "
+        "is over 3 of 4 runs."
+    )
+
+
+def test_a_mean_over_several_versions_does_not_lead(tmp_path):
+    for seed in range(3):
+        source = {"task source": str(seed // 2)}
+        make_run(tmp_path, [0.9], optimizer="sgd", seed=seed, environment=source)
+        make_run(tmp_path, [0.6], optimizer="adam", seed=seed, environment={"task source": "0"})
+    verdict = verdict_on(tmp_path)
+    assert verdict.leader.name == "adam"
+    assert verdict.lines[0].endswith(
+        ", except for sgd (its mean is better, but mixes 2 versions of the task's source)."
+    )
+
+
+def test_a_mean_over_several_versions_leads_only_if_all_are(tmp_path):
+    for seed, optimizer in itertools.product(range(4), ("sgd", "adam")):
+        value = (0.9 if optimizer == "sgd" else 0.6) + NOISE[seed]
+        source = {"task source": str(seed // 2)}
+        make_run(tmp_path, [value], optimizer=optimizer, seed=seed, environment=source)
+    verdict = verdict_on(tmp_path)
+    leads = next(line for line in verdict.lines if " leads: " in line)
+    assert leads.endswith(
+        " Every mean mixes versions or data; the leader's mean mixes 2 versions of the task's "
+        "source."
+    )
+
+
+def test_a_mean_over_other_data_does_not_lead_but_data_may_depend_on_the_seed(tmp_path):
+    for seed in range(3):
+        for store, of_sgd, of_adam in (("changed", seed // 2, 0), ("by seed", seed, seed)):
+            for optimizer, value, data in (("sgd", 0.9, of_sgd), ("adam", 0.6, of_adam)):
+                make_run(
+                    tmp_path / store, [value + NOISE[seed]], optimizer=optimizer, seed=seed,
+                    environment={"data of test": f"{data} of 9 rows"},
+                )  # fmt: skip
+    assert verdict_on(tmp_path / "changed").leader.name == "adam"
+    text = "except for sgd (its mean is better, but mixes different test data)."
+    assert text in " ".join(verdict_on(tmp_path / "changed").lines)
+    assert verdict_on(tmp_path / "by seed").leader.name == "sgd"
 
 
 def test_an_unfinished_grid_has_a_leader_so_far(tmp_path):
@@ -217,20 +359,42 @@ def test_a_value_as_good_as_one_within_the_grid_is_no_edge(tmp_path):
     assert verdict_on(tmp_path).edges == []
 
 
+def make_momenta(store, momenta, best):
+    """Write runs with these momenta; the setting with the best one is the best."""
+    for momentum in momenta:
+        table = table_of()
+        table["optimizer"]["momentum"] = momentum
+        rows = rows_of([0.9 if momentum == best else 0.5])
+        begin(store, table).finish(State.FINISHED, result_of(rows), rows)
+
+
+def test_an_option_that_is_on_or_off_has_no_edge_but_a_rate_has(tmp_path):
+    make_momenta(tmp_path / "two", (0.0, 0.9), best=0.9)
+    assert verdict_on(tmp_path / "two").edges == []
+    make_momenta(tmp_path / "three", (0.0, 0.5, 0.9), best=0.9)
+    assert [edge.option for edge in verdict_on(tmp_path / "three").edges] == ["momentum"]
+    make_grid(tmp_path / "rates", 1.0, rates=(0.1, 1.0))
+    assert [edge.option for edge in verdict_on(tmp_path / "rates").edges] == ["lr"]
+
+
 def test_zero_is_no_edge(tmp_path):
     make_grid(tmp_path, 0.0, rates=(0.0, 0.1))
     assert verdict_on(tmp_path).edges == []
 
 
 @pytest.mark.parametrize(
-    ("protocol", "end"), [("paper", "at epochs chosen on the same data."), ("last", "2 settings.")]
+    ("protocol", "end"),
+    [
+        ("paper", "at epochs chosen on the same data. "),
+        ("last", "is the best of 2 settings. "),
+    ],
 )
 def test_protocols_that_choose_no_setting(tmp_path, protocol, end):
     for lr, seed in itertools.product((0.1, 1.0), (0, 1, 2)):
         make_run(tmp_path, [0.5 + 0.1 * lr + NOISE[seed]], lr=lr, seed=seed, protocol=protocol)
     verdict = verdict_on(tmp_path)
     assert verdict.lines[0].startswith("sgd lr=1.0 leads")
-    assert verdict.lines[0].endswith(end)
+    assert verdict.lines[0].endswith(end + "The leader was found on the test data themselves.")
     assert [(edge.value, edge.is_largest) for edge in verdict.edges] == [(1.0, True)]
 
 
@@ -253,6 +417,7 @@ def test_the_verdict_is_on_the_terminal_in_markdown_and_in_json(tmp_path):
     (problem,) = json.loads((store / "report/results.json").read_text())
     assert problem["verdict"] == {
         "leader": "sgd lr=0.1",
+        "tied": [],
         "not significantly different": [],
         "significantly worse": ["adam"],
         "significantly better on shared seeds": [],

@@ -30,20 +30,26 @@ def results_in_brief(report: Document, with_targets: bool = False) -> Iterable[A
 
 
 def _terminal_table(table: ReportTable, title: str) -> Table:
-    """Return a table whose title names the metric, so that its columns need not."""
+    """Return a table whose title names the metric, so that its columns need not.
+
+    Learning rates that are part of all names have no column of their own.
+    """
+    has_rates = all(" lr=" in row[0].text for row in table.rows)
+    kept = [i for i, name in enumerate(table.columns) if not (has_rates and name == "lr")]
     shown = Table(
         [
             Column(
-                name.removesuffix(f" {table.measure}"),
+                table.columns[i].removesuffix(f" {table.measure}"),
                 "left" if table.rows[0][i].order is None else "right",
-                _rank(name),
+                _rank(table.columns[i]),
             )
-            for i, name in enumerate(table.columns)
+            for i in kept
         ],
         title,
+        table.caption,
     )
     for row in table.rows:
-        shown.add_row(*(cell.marked_text for cell in row))
+        shown.add_row(*(row[i].marked_text for i in kept))
     return shown
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from ...present.words import listed
-from .findings import Problem, RunRecord
+from .findings import Problem, RunRecord, Setting
 
 MOST_NAMED = 3
 """The most settings that a warning names."""
@@ -70,6 +70,25 @@ def obstacle(one: RunRecord, other: RunRecord) -> str:
         if _clash(version.of, [one, other]):
             return f"another version of {version.words}"
     return next((f"other {words}" for e, words in DATA.items() if _data_clash(e, [one, other])), "")
+
+
+def mixture_in(setting: Setting, problem: Problem) -> str:
+    """Return what the mean of a setting mixes that does not compare; empty if it mixes nothing.
+
+    Data that depend on the seed in the same way for all settings are no mixture.
+    """
+    for version in (TASK, IMPORTED, TORCH):
+        count = len(_union(version.of, setting.finished))
+        if count > 1:
+            return f"{count} {version.in_words(setting.finished)}"
+    everyone = [run for other in problem.settings for run in other.finished]
+    mixed = [
+        entry
+        for entry in DATA
+        if _data_clash(entry, setting.finished)
+        and _data_clash(entry, everyone, lambda run: run.seed)
+    ]
+    return f"different {_data_words(mixed)}" if mixed else ""
 
 
 def warnings_about(problem: Problem) -> list[str]:

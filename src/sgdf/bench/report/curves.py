@@ -77,8 +77,8 @@ def plots(findings: Findings, targets: Sequence[Target]) -> list[Plot]:
 
 _SEEDS = (
     "The test {} of each finished run is a dot. A bar marks the mean, a line its 95 % confidence "
-    "interval, which may reach beyond the axis. The rows are in the order of the table of results. "
-    "A triangle at the edge stands for seeds that lie beyond it."
+    "interval. The rows are in the order of the table of results. At the edge, two chevrons stand "
+    "for seeds beyond it, where the mean may be, too, and one for an interval that ends beyond it."
 )
 _CURVES = "Means over the finished runs; bands reach from the lowest run to the highest."
 _RATES = (

@@ -1,6 +1,7 @@
 """The plot of the results: every seed as a dot, and the mean with its interval.
 
-A triangle at the edge stands for seeds that lie beyond it.
+At the edge, two chevrons stand for seeds that lie beyond it, and one for the end of an interval. No
+optimizer has a chevron as its marker.
 """
 
 from __future__ import annotations
@@ -8,6 +9,9 @@ from __future__ import annotations
 import math
 
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+from matplotlib.path import Path
 
 from ...present.plots import ABOVE, BELOW, LETTER, Drawing, Sheet, mark, shorten, show_per_cent
 from ...present.styles import Style
@@ -18,6 +22,8 @@ from .verdict import MOST_COMPARED
 
 ROW = 0.2
 """The height of a row in inches."""
+CHEVRON = 6.0
+"""The height of a chevron in points."""
 
 
 def seed_plot(problem: Problem, by_name: dict[str, Style]) -> Drawing | None:
@@ -39,17 +45,20 @@ def seed_plot(problem: Problem, by_name: dict[str, Style]) -> Drawing | None:
         drawn = panel.plot(values, rows, style.marker, color=style.color, alpha=0.6, ms=5)
         texts = [f"seed {seed}: {quantity(value, unit)}" for seed, value in seeds.items()]
         sheet.figure.explain(drawn[0], setting.name, texts)
-        for sign, edge, beyond in (
-            ("<", low, any(value < low for value in values)),
-            (">", high, any(value > high for value in values)),
+        for side, beyond in (
+            (-1, any(value < low for value in values)),
+            (1, any(value > high for value in values)),
         ):
-            at = [edge] if beyond else []
-            drawn += panel.plot(at, [row] * len(at), sign, color=style.color, clip_on=False, ms=5)
+            if beyond:
+                drawn += _edge_mark(panel, row, side, 2, style.color)
         drawn += panel.plot([scale * sample.mean], [row], "|", color=style.color, ms=11, mew=2)
         sheet.figure.explain(drawn[-1], setting.name, [f"mean: {mean_cell(sample, scale).text}"])
         if sample.interval is not None:
             ends = [scale * end for end in sample.interval]
             drawn += panel.plot(ends, [row, row], color=style.color, linewidth=1.2)
+            for side, beyond in ((-1, ends[0] < low), (1, ends[1] > high)):
+                if beyond:
+                    drawn += _edge_mark(panel, row, side, 1, style.color)
         mark(setting.optimizer, *drawn)
     names = [shorten(setting.name) for setting in shown]
     panel.set_yticks(range(len(shown)), names)
@@ -64,6 +73,24 @@ def seed_plot(problem: Problem, by_name: dict[str, Style]) -> Drawing | None:
     panel.set_xlabel(f"test {problem.metric} ({', '.join(notes)})")
     _make_room(sheet, max(map(len, names)))
     return sheet.figure
+
+
+def _edge_mark(panel: Axes, row: int, side: int, count: int, color: str) -> list[Line2D]:
+    """Draw chevrons that point out of the panel, at its left edge if ``side`` is -1, else right.
+
+    The first one touches the edge, so that two of seeds cover the one of an interval.
+    """
+    corners = [(-side * (i + x), y) for i in range(count) for x, y in ((1, 1), (0, 0), (1, -1))]
+    return panel.plot(
+        panel.get_xlim()[side > 0],
+        row,
+        marker=Path(corners, [Path.MOVETO, Path.LINETO, Path.LINETO] * count),
+        markersize=CHEVRON * count,
+        markeredgewidth=1.3,
+        fillstyle="none",
+        color=color,
+        clip_on=False,
+    )
 
 
 def _limits(values: list[float]) -> tuple[float, float]:

@@ -22,8 +22,8 @@ from .verdict import Verdict, compare_pairs
 
 LEFT_OUT = "Runs that are not in the results"
 """The title of the table of runs that have no result."""
-LEADER = "leader"
-"""The mark of the setting that leads."""
+LEADER, TIED = "leader", "tied"
+"""The marks of the setting that leads, and of settings that share the lead."""
 FACTORS = (1.0, 1.5, 2.0, 4.0)
 
 
@@ -120,7 +120,8 @@ def _results(problem: Problem, index: int) -> Table:
         shown = [("best epoch on test", "test", ""), ("last epoch on test", "test", "last")]
     within = (0.0, 100.0) if unit == "%" else (-math.inf, math.inf)
     rows = []
-    leader = Verdict(problem).leader
+    verdict = Verdict(problem)
+    lead = LEADER if verdict.leader else TIED
     for setting in problem.headline:
         figures: list[Cell] = []
         for _, split, epoch in shown:
@@ -128,7 +129,7 @@ def _results(problem: Problem, index: int) -> Table:
             figures += [mean_cell(sample, scale), interval_cell(sample, scale, within)]
         rows.append(
             (
-                _setting_cell(setting, LEADER if setting is leader else ""),
+                _setting_cell(setting, lead if setting in verdict.best else ""),
                 number_cell(setting.rate),
                 *figures,
                 mean_cell(setting.sample("train", "loss")),
@@ -141,9 +142,18 @@ def _results(problem: Problem, index: int) -> Table:
     loss = " A training loss is that of the same epoch." if has_loss else ""
     measure = f"{problem.metric}{in_brackets(unit)}"
     metrics = [f"{name} {measure}" for name, _, _ in shown]
-    intervals = [f"95 % interval, {name}" for name, _, _ in shown]
+    intervals = [f"95 % interval ({name})" for name, _, _ in shown]
     columns = itertools.chain.from_iterable(zip(metrics, intervals, strict=True))
-    marked = f'; the best on test data is marked as the "{LEADER}"' if leader else ""
+    caption = marked = ""
+    if verdict.best and problem.protocol.is_fair:
+        caption = (
+            f"The rows are ordered by {problem.judged_on} {problem.metric}; the lead is by test "
+            f"{problem.metric}."
+        )
+    if verdict.leader:
+        marked = f'; the best on test data is marked as the "{LEADER}"'
+    elif verdict.best:
+        marked = f'; those that share the best mean on test data are marked as "{TIED}"'
     return Table(
         f"results-{index}",
         problem.name,
@@ -164,6 +174,7 @@ def _results(problem: Problem, index: int) -> Table:
         tuple(rows),
         measure,
         dict.fromkeys(metrics, problem.direction),
+        caption,
     ).without_empty_columns()
 
 
@@ -202,6 +213,8 @@ def _all_settings(problem: Problem, index: int) -> Table:
 
 def _comparisons(problem: Problem, index: int) -> Table:
     scale, unit = problem.units[problem.metric]
+    pairs = compare_pairs(problem)
+    several = len(pairs) > 1  # otherwise there is nothing to correct for
     rows = [
         (
             _setting_cell(pair.first),
@@ -209,17 +222,18 @@ def _comparisons(problem: Problem, index: int) -> Table:
             mean_cell(pair.comparison.difference, scale),
             interval_cell(pair.comparison.difference, scale),
             number_cell(pair.comparison.p, 2),
-            number_cell(pair.comparison.corrected, 2),
+            *([number_cell(pair.comparison.corrected, 2)] if several else []),
             Cell(pair.outcome),
         )
-        for pair in compare_pairs(problem)
+        for pair in pairs
     ]
+    corrected = ", corrected by Holm for the number of pairs" if several else ""
     return Table(
         f"comparisons-{index}",
         problem.name,
         "Which differences are significant?",
-        "Paired t-tests on test data over the seeds that both settings have, corrected by Holm "
-        "for the number of pairs. The difference is first minus second; for "
+        f"Paired t-tests on test data over the seeds that both settings have{corrected}. The "
+        "difference is first minus second; for "
         f"{problem.metric}, {problem.direction}. With few seeds only large differences can be "
         "significant; a difference that is not may still be real. Runs of other sources or data "
         "are not compared.",
@@ -229,7 +243,7 @@ def _comparisons(problem: Problem, index: int) -> Table:
             f"difference in {problem.metric}{in_brackets(unit)}",
             "95 % interval",
             "p",
-            "p, corrected",
+            *(["p, corrected"] if several else []),
             "at 5 %",
         ),
         tuple(rows),

@@ -2,7 +2,7 @@
 
 The leader is the setting with the best mean on test data among those that were chosen, on
 validation data, for their optimizers. It is named as an observation: whether it is better than
-another one is decided by the paired tests.
+another one is decided by the paired tests. Settings with equal means share the lead.
 """
 
 from __future__ import annotations
@@ -14,16 +14,18 @@ from functools import cached_property
 from typing import Any
 
 from ...present.words import listed, plural
-from .comparability import obstacle, warnings_about
+from .comparability import mixture_in, obstacle, warnings_about
 from .findings import Problem, Setting
 from .sample_cells import mean_cell
-from .statistics import FEWEST_SEEDS, MOST_SEEDS, Comparison, Sample, compare, seeds_needed
+from .statistics import FEWEST_SEEDS, MOST_SEEDS, POWER, Comparison, Sample, compare, seeds_needed
 
 SIGNIFICANT = 0.05
 MOST_COMPARED = 30
 """With more settings no plot is drawn, and pairs are not compared: nobody could read either."""
 MOST_NAMED = 6
 """The most settings or differences that a line names."""
+FEWEST_VALUES = 3
+"""With fewer values of an option there is no edge: it is on or off, unless it is the rate."""
 
 
 @dataclass(frozen=True)
@@ -133,7 +135,8 @@ def find_edges(problem: Problem) -> list[Edge]:
         as_good = [s for s in tried if s.sample(problem.judged_on, problem.metric).mean == level]
         for option, value in _numbers(best).items():
             values, as_good_values = _values(tried, option), _values(as_good, option)
-            if len(values) < 2 or as_good_values != {value}:
+            fewest = 2 if option == "lr" else FEWEST_VALUES
+            if len(values) < fewest or as_good_values != {value}:
                 continue
             # Zero is the end of most ranges: nothing is below it.
             if value == max(values) or value == min(values) != 0.0:
@@ -156,20 +159,40 @@ class Verdict:
     def ranked(self) -> list[Setting]:
         """The settings with a result, the best mean on test data first.
 
-        Those with lost or unfinished runs come after the others, because a mean over fewer seeds
-        may be better by luck.
+        Those whose means are in doubt come after the others.
         """
-        metric, sign = self.problem.metric, -1.0 if self.problem.larger_is_better else 1.0
-        shown = [s for s in self.problem.headline if s.values("test", metric)]
         return sorted(
-            shown,
-            key=lambda s: (len(s.finished) < len(s.runs), sign * s.sample("test", metric).mean),
+            (s for s in self.problem.headline if s.values("test", self.problem.metric)),
+            key=lambda s: (bool(self._doubt(s)), self._cost(s), s.name),
         )
+
+    @cached_property
+    def best(self) -> list[Setting]:
+        """The settings that have the best mean, mostly one; none if nothing competes."""
+        if len(self.ranked) < 2:
+            return []
+        first = self.ranked[0]
+        level = bool(self._doubt(first)), self._cost(first)
+        return [s for s in self.ranked if (bool(self._doubt(s)), self._cost(s)) == level]
 
     @property
     def leader(self) -> Setting | None:
-        """The best of the settings, if there are several."""
-        return self.ranked[0] if len(self.ranked) > 1 else None
+        """The setting that alone has the best mean."""
+        return self.best[0] if len(self.best) == 1 else None
+
+    def _cost(self, setting: Setting) -> float:
+        """Return the mean on test data with a sign such that smaller is better."""
+        mean = setting.sample("test", self.problem.metric).mean
+        # Rounded, so that means that differ by rounding alone are equal.
+        return round(-mean if self.problem.larger_is_better else mean, 12)
+
+    def _doubt(self, setting: Setting) -> str:
+        """Return why the mean of a setting may be the best by luck or by mistake, else nothing."""
+        return " and ".join(filter(None, (_gap(setting), self._mixture(setting))))
+
+    def _mixture(self, setting: Setting) -> str:
+        mixture = mixture_in(setting, self.problem)
+        return f"mixes {mixture}" if mixture else ""
 
     @cached_property
     def against(self) -> dict[str, Pair]:
@@ -208,7 +231,10 @@ class Verdict:
         return {
             setting.name: seeds_needed(pair.comparison.difference)
             for setting, pair in self._rivals()
-            if pair and not pair.better and pair.comparison.difference.sd
+            if pair
+            and pair.seeds >= FEWEST_SEEDS
+            and not pair.better
+            and pair.comparison.difference.sd
         }
 
     @cached_property
@@ -230,6 +256,7 @@ class Verdict:
         """Return the verdict for a JSON file."""
         return {
             "leader": self.leader and self.leader.name,
+            "tied": [] if self.leader else [setting.name for setting in self.best],
             "not significantly different": [setting.name for setting in self.alike],
             "significantly worse": [setting.name for setting in self.worse],
             "significantly better on shared seeds": [setting.name for setting in self.better],
@@ -248,82 +275,160 @@ class Verdict:
         }
 
     def _rivals(self) -> list[tuple[Setting, Pair | None]]:
-        """Return every setting but the leader, with the pair of the two."""
-        return [(s, self.against.get(s.key)) for s in self.ranked[1:]]
+        """Return every setting but the leader, with the pair of the two; none without a leader."""
+        return [(s, self.against.get(s.key)) for s in self.ranked[1:]] if self.leader else []
 
     def _comparison_lines(self) -> Iterator[str]:
-        leader = self.leader
-        if leader is None:
+        """Yield what leads; before that, whether its lead is within the noise."""
+        if not self.best:
             return
-        yield self._leader_line(leader)
-        most = max((pair.seeds for pair in self.against.values()), default=1)
+        noise = self._noise_line()
+        if noise:
+            yield noise
+        yield self._lead_line()
         if len(self.problem.headline) > MOST_COMPARED:
             yield (
                 f"There are more than {MOST_COMPARED} settings: they are neither drawn nor "
                 "compared pair by pair."
             )
-        elif most < FEWEST_SEEDS and not any(p.comparison.obstacles for p in self.against.values()):
-            yield (
-                f"With {plural(most, 'seed')} no difference can be judged; run at least "
-                f"{FEWEST_SEEDS}."
-            )
-        else:
-            yield from self._test_lines(leader)
-        yield from self._seed_lines(leader)
+        elif not self._lacks_seeds:
+            yield from self._test_lines("" if noise else self._tests_in_words)
+        yield from self._seed_lines()
 
-    def _leader_line(self, leader: Setting) -> str:
-        problem = self.problem
+    @property
+    def _compared(self) -> list[Pair]:
+        """The pairs that decide about the lead."""
+        return list(self.against.values()) if self.leader else self.pairs
+
+    @property
+    def _most_seeds(self) -> int:
+        return max((pair.seeds for pair in self._compared), default=1)
+
+    @property
+    def _lacks_seeds(self) -> bool:
+        """Whether there is no test for the lack of seeds alone."""
+        has_obstacles = any(pair.comparison.obstacles for pair in self._compared)
+        return self._most_seeds < FEWEST_SEEDS and not has_obstacles
+
+    @property
+    def _tests(self) -> int:
+        return sum(pair.is_tested for pair in self.pairs)
+
+    @property
+    def _tests_in_words(self) -> str:
+        corrected = ", corrected by Holm" if self._tests > 1 else ""
+        return f"{plural(self._tests, 'paired t-test')} over the seeds{corrected}"
+
+    def _noise_line(self) -> str:
+        """Return that the lead is not shown to be more than noise; nothing if it is."""
+        if len(self.problem.headline) > MOST_COMPARED:
+            return ""
+        if self._lacks_seeds:
+            return (
+                f"With {plural(self._most_seeds, 'seed')} no difference can be judged; run at "
+                f"least {FEWEST_SEEDS}."
+            )
+        if self._tests and not any(pair.better for pair in self.pairs):
+            return (
+                f"No difference between the {len(self.ranked)} settings is significant at 5 % "
+                f"({self._tests_in_words})."
+            )
+        if self.alike and not self.worse and not self.better:
+            names = listed([setting.name for setting in self.alike], MOST_NAMED)
+            differ = "difference of the leader from {} is"
+            if len(self.alike) > 1:
+                differ = "differences of the leader from {} are"
+            return f"The {differ.format(names)} not significant at 5 % ({self._tests_in_words})."
+        return ""
+
+    def _lead_line(self) -> str:
+        problem, leader = self.problem, self.leader
         scale, unit = problem.units[problem.metric]
-        mean = mean_cell(leader.sample("test", problem.metric), scale).text
-        mean = " ".join(filter(None, [mean.removesuffix(" (one seed)"), unit]))
+        sample = self.best[0].sample("test", problem.metric)
+        # Settings that share a mean do not share its spread.
+        cell = mean_cell(sample if leader else Sample((sample.mean,)), scale)
+        mean = " ".join(filter(None, [cell.text.removesuffix(" (one seed)"), unit]))
         so_far = "" if all(run.chosen or run.lost for run in problem.runs) else " so far"
         how = ""
         if problem.protocol.chosen == "best_on_test":
             how = ", at epochs chosen on the same data"
         elif len(problem.settings) > len(problem.headline):
             how = ", each chosen on validation data for its optimizer"
-        return (
-            f"{leader.name} leads{so_far}: its mean test {problem.metric}, {mean}, is the best of "
-            f"{len(self.ranked)} settings{how}."
-        )
+        count = f"of {len(self.ranked)} settings{how}{self._exceptions()}"
+        if leader:
+            line = f"{leader.name} leads{so_far}: its mean test {problem.metric}, {mean}, is the "
+            line += f"best {count}."
+        else:
+            names = listed([setting.name for setting in self.best], MOST_NAMED)
+            line = f"{names} share the best mean test {problem.metric}{so_far} {count}: {mean}."
+        if not problem.protocol.is_fair:
+            who = "The leader was" if leader else "They were"
+            line += f" {who} found on the test data themselves."
+        return line + self._doubt_of_all()
 
-    def _test_lines(self, leader: Setting) -> Iterator[str]:
-        tests = sum(pair.is_tested for pair in self.pairs)
-        how = f"{plural(tests, 'paired t-test')} over the seeds, corrected by Holm"
+    def _doubt_of_all(self) -> str:
+        """Return why no mean is free of doubt, if the leader's is not; else nothing."""
+        doubt = self._doubt(self.best[0])
+        if not doubt:
+            return ""
+        every = "setting has lost or unfinished runs, or mixes versions or data"
+        if all(map(_gap, self.ranked)):
+            every = "setting has lost or unfinished runs"
+        elif all(map(self._mixture, self.ranked)):
+            every = "mean mixes versions or data"
+        leads = f"; the leader's mean {doubt}" if self.leader else ""
+        return f" Every {every}{leads}."
+
+    def _exceptions(self) -> str:
+        """Return which settings have a better mean and why they do not lead, if there are any."""
+        best = self._cost(self.best[0])
+        names = [
+            f"{setting.name} (its mean is better, but {self._doubt(setting)})"
+            for setting in self.ranked
+            if self._cost(setting) < best
+        ]
+        return f", except for {listed(names, MOST_NAMED)}" if names else ""
+
+    def _test_lines(self, how: str) -> Iterator[str]:
+        """Yield which differences are significant; the first line ends with how that was tested."""
+        leader = self.leader
         significant = [pair for pair in self.pairs if pair.better]
-        if tests and not significant:
-            yield f"No difference between two of them is significant at 5 % ({how})."
-        elif self.alike:
+        lines = []
+        if self.alike and (self.worse or self.better):
             names = [setting.name for setting in self.alike]
-            yield f"Not significantly different from it: {listed(names, MOST_NAMED)} ({how})."
-        if self.worse:
+            lines.append(f"Not significantly different from it: {listed(names, MOST_NAMED)}")
+        if leader and self.worse:
             names = [
                 f"{setting.name} (by {self._size(self.against[setting.key].advantage(leader))})"
                 for setting in self.worse
             ]
-            how = "" if self.alike else f"; {how}"
-            yield f"Significantly worse than it: {listed(names, MOST_NAMED)}{how}."
+            lines.append(f"Significantly worse than it: {listed(names, MOST_NAMED)}")
         if self.better:
             names = [setting.name for setting in self.better]
-            yield f"Significantly better on the seeds that both have: {listed(names, MOST_NAMED)}."
+            which = listed(names, MOST_NAMED)
+            lines.append(f"Significantly better on the seeds that both have: {which}")
         others = [
             f"{pair.better.name} is better than {pair.other(pair.better).name}"
             for pair in significant
-            if pair.better and leader.key not in (pair.first.key, pair.second.key)
+            if pair.better and not (leader and leader.key in (pair.first.key, pair.second.key))
         ]
         if others:
-            yield f"Also significant: {listed(others, MOST_NAMED)}."
+            also = "Also significant" if leader else "Significant"
+            lines.append(f"{also}: {listed(others, MOST_NAMED)}")
+        if lines and how:
+            lines[0] += f"; {how}" if lines[0].endswith(")") else f" ({how})"
+        yield from (f"{line}." for line in lines)
         if self.unjudged:
             names = [f"{name} ({reason})" for name, reason in self.unjudged.items()]
             yield f"Without a test against it: {listed(names, MOST_NAMED)}."
 
-    def _seed_lines(self, leader: Setting) -> Iterator[str]:
+    def _seed_lines(self) -> Iterator[str]:
         """Yield how many seeds the difference from the best of the others would need."""
+        leader = self.leader
         rival = next((s for s, _ in self._rivals() if s.name in self.seeds_needed), None)
-        if rival is None:
+        if leader is None or rival is None:
             return
         pair, needed = self.against[rival.key], self.seeds_needed[rival.name]
-        size = self._size(pair.advantage(leader))
         if not pair.comparison.difference.mean:
             return
         if needed is not None and needed <= pair.seeds:
@@ -332,10 +437,12 @@ class Verdict:
                 f"be significantly better than {rival.name}."
             )
             return
+        size = self._size(pair.advantage(leader))
         many = f"more than {MOST_SEEDS:,}" if needed is None else f"about {needed:,}"
+        more = f", and more with the correction for {self._tests} tests" if self._tests > 1 else ""
         yield (
             f"A difference like that between {leader.name} and {rival.name} ({size}) would need "
-            f"{many} seeds to be significant (one paired t-test at 5 %, power 80 %)."
+            f"{many} seeds to be found significant in {100 * POWER:.0f} % of all cases{more}."
         )
 
     def _size(self, difference: Sample) -> str:
@@ -353,6 +460,12 @@ class Verdict:
                 f"The best {option} is the {which} that was tried for "
                 f"{listed(names, MOST_NAMED)}: try {try_} ones."
             )
+
+
+def _gap(setting: Setting) -> str:
+    """Return over how many runs the mean of a setting is, if it is not over all."""
+    done, all_ = len(setting.finished), len(setting.runs)
+    return f"is over {done} of {plural(all_, 'run')}" if done < all_ else ""
 
 
 def _values(settings: list[Setting], option: str) -> set[float]:
