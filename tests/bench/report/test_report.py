@@ -118,8 +118,8 @@ def test_it_is_said_if_no_difference_is_significant(tmp_path):
         shift = {"sgd": seed, "adam": -seed, "sgdf": 0}[optimizer]
         make_run(tmp_path, [0.5 + 0.1 * shift], optimizer=optimizer, seed=seed)
     (problem,) = gather(Store(tmp_path).folders()).problems
-    assert Verdict(problem).lines[1] == (
-        "No difference between two of them is significant at 5 % "
+    assert Verdict(problem).lines[0] == (
+        "No difference between the 3 settings is significant at 5 % "
         "(3 paired t-tests over the seeds, corrected by Holm)."
     )
     table = next(t for t in Report.of([tmp_path]).document.tables if t.name == "comparisons-0")

@@ -81,11 +81,12 @@ def test_a_class_of_one_epoch_keeps_its_curves(tmp_path):
 def test_no_schedule_is_stated(tmp_path):
     report = make_runs(tmp_path, epochs=2)
     head, *rows = run_rows(report.findings)
-    assert {row[head.index("schedule")] for row in rows} == {""}
+    assert {row[head.index("schedule")] for row in rows} == {None}
     for detail in report.document.details:
         assert "ConstantLR" not in detail.spec
         assert "[optimizer]" in detail.spec
     report.write(tmp_path / "report")
+    assert "ConstantLR" not in (tmp_path / "report/runs.csv").read_text()
     (problem,) = json.loads((tmp_path / "report/results.json").read_text())
     assert [setting["schedule"] for setting in problem["settings"]] == [{}] * 3
 
