@@ -23,8 +23,7 @@ from torch.optim.optimizer import (
 )
 
 from ..filter import is_number
-from . import checkpoints
-from .fork import usable_threads
+from . import checkpoints, fork
 from .missing_options import advice, without_switched_off
 from .native.step import (
     KINDS,
@@ -212,8 +211,9 @@ class BaseOptimizer(Optimizer):
         if torch.compiler.is_compiling():
             self._step_groups()
         else:
-            with usable_threads():
+            with fork.usable_threads:
                 if not self._repeat():
+                    fork.note_step()
                     self._check_step()
                     self._step_groups()
         return loss

@@ -20,11 +20,10 @@ from torch import Tensor
 from torch.optim import LBFGS, Optimizer, SparseAdam
 
 from ..filter import check_filter_options, filter_gradient
-from . import checkpoints
+from . import checkpoints, fork
 from .base import BaseOptimizer, Group, are_plain, as_real, buckets, check_dense, read_only
 from .filter_optimizer import FilterOptimizer, recalled_filter
 from .foreach import filter_gradients
-from .fork import usable_threads
 from .options import check_like, is_flag
 from .rehearsal import Rehearsal
 from .state import new_state
@@ -163,7 +162,8 @@ class Filtered(Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        with usable_threads(), self._unscaled_by_hand() as (scale, overflow):
+        fork.note_step()
+        with fork.usable_threads, self._unscaled_by_hand() as (scale, overflow):
             if overflow:
                 return loss
             with torch.no_grad():

@@ -8,53 +8,62 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 
 import torch
 
-_is_forked = False
 _has_stepped = False
 _parent_has_stepped = False
-_UNCHANGED = nullcontext()
+
+
+class _OneThread(AbstractContextManager[None]):
+    """Lets torch and the native step use one thread in a forked child; the results are the same.
+
+    The first step warns if a parent has stepped: it has then used threads, and the child's forward
+    pass can hang.
+    """
+
+    def __init__(self) -> None:
+        self.before: list[int] = []
+        self.warns = _parent_has_stepped
+
+    def __enter__(self) -> None:
+        threads = torch.get_num_threads()
+        if self.warns and threads > 1:
+            self.warns = False
+            warnings.warn(  # which may raise, so nothing is changed before it
+                "this process was forked after a parent had stepped: the optimizer uses one "
+                "thread, but other operations of torch on large tensors can hang here; start the "
+                "process with the method 'spawn', or call torch.set_num_threads(1) in it first",
+                RuntimeWarning,
+                stacklevel=4,
+            )
+        self.before.append(threads)
+        if threads > 1:
+            torch.set_num_threads(1)
+
+    def __exit__(self, *error: object) -> None:
+        threads = self.before.pop()
+        if threads > 1:
+            torch.set_num_threads(threads)
+
+
+usable_threads: AbstractContextManager[None] = nullcontext()
+"""The context of a step. It costs nothing but in a forked child, where another takes its place."""
+
+
+def note_step() -> None:
+    """Remember that this process has stepped: its threads exist from then on."""
+    global _has_stepped
+    _has_stepped = True
 
 
 def _note_fork() -> None:
-    global _is_forked, _has_stepped, _parent_has_stepped
+    global usable_threads, _has_stepped, _parent_has_stepped
     _parent_has_stepped = _parent_has_stepped or _has_stepped  # or the parent's own parent
-    _is_forked, _has_stepped = True, False
+    _has_stepped = False
+    usable_threads = _OneThread()
 
 
 if hasattr(os, "register_at_fork"):  # not on Windows, which has no fork
     os.register_at_fork(after_in_child=_note_fork)
-
-
-def usable_threads() -> AbstractContextManager[None]:
-    """Return a context for a step: in a forked child, torch and the native step use one thread.
-
-    The results are the same. The first step in a child warns if the parent has stepped: it has
-    then used threads, and the child's forward pass can hang.
-    """
-    global _has_stepped
-    is_first, _has_stepped = not _has_stepped, True
-    if not _is_forked or torch.get_num_threads() == 1:
-        return _UNCHANGED
-    if is_first and _parent_has_stepped:
-        warnings.warn(
-            "this process was forked after a parent had stepped: the optimizer uses one thread, "
-            "but other operations of torch on large tensors can hang here; start the process "
-            "with the method 'spawn', or call torch.set_num_threads(1) in it first",
-            RuntimeWarning,
-            stacklevel=4,
-        )
-    return _one_thread()
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
