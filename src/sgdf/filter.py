@@ -73,9 +73,13 @@ def is_number(value: Any) -> bool:
     if isinstance(value, Tensor):
         is_real = not value.is_complex() and value.dtype is not torch.bool
         return is_real and value.layout is torch.strided and not value.is_meta and value.dim() == 0
-    if isinstance(value, int):  # the largest float is nearly 2**1024; True is torch's mask
-        return value is not True and value.bit_length() <= 1023
-    return isinstance(value, (float, Real, np.bool_))
+    if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, float, Real)):
+        return False
+    try:
+        float(value)
+    except OverflowError:
+        return False
+    return True
 
 
 def one_minus_power(beta: float, step: float | Tensor) -> float | Tensor:

@@ -13,7 +13,7 @@ from sgdf.bench.spec.bundled import bundled_experiments
 from sgdf.bench.tasks import TASKS
 from sgdf.cli import app
 from sgdf.cli.console import PlainConsole
-from sgdf.present.terminal import Column, Table
+from sgdf.present.terminal import Column, Table, _cut_longest
 
 TASK = "a_package.of_mine.with_tasks:AVeryLongNameOfATask"
 OPTIMIZERS_TRIED = [
@@ -131,3 +131,17 @@ def test_a_text_without_room_keeps_its_start_and_its_end():
     line = shown(table, 30)[1]
     assert line.startswith("sgdf lr=0.1")
     assert line.endswith("=0.25  98.5")
+
+
+@pytest.mark.parametrize("narrowest", [8, 28])
+def test_the_longest_columns_are_cut_as_if_one_by_one(narrowest):
+    for widths in itertools.product((0, 7, 9, 29, 30, 41), repeat=3):
+        expected = dict(enumerate(widths))
+        for excess in range(1, sum(widths)):
+            if max(expected.values()) > narrowest:
+                expected[max(expected, key=expected.__getitem__)] -= 1
+            assert _cut_longest(dict(enumerate(widths)), excess, narrowest) == expected
+
+
+def test_a_very_long_text_is_cut_at_once():
+    assert _cut_longest({0: 10**12, 1: 20}, 10**12 - 30, 8) == {0: 30, 1: 20}

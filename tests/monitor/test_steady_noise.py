@@ -22,7 +22,7 @@ def test_closed_forms(beta1, gain, root):
         math.sqrt(math.pi * x) * math.exp(x) * math.erfc(math.sqrt(x)),
         math.sqrt(x / math.pi) * math.exp(x / 2.0) * float(bessel),
     )
-    found = steady_gain(betas=(beta1, 0.99999), correction="paper", exponent=0.5)
+    found = steady_gain(eps=1e-8, betas=(beta1, 0.99999), correction="paper", exponent=0.5)
     assert closed == pytest.approx((gain, root), abs=5e-4)
     assert found == pytest.approx(closed, rel=1e-3)
 
@@ -62,7 +62,7 @@ def test_the_guide_has_these_numbers():
     rows = re.findall(r"^\| (0\.\d+) \| (0\.\d+) \| (0\.\d+) \| 0\.", page, re.M)
     assert len(rows) == 5
     for beta1, *shown in rows:
-        found = steady_gain(betas=(float(beta1), 0.999), correction="paper", exponent=0.5)
+        found = steady_gain(eps=1e-8, betas=(float(beta1), 0.999), correction="paper", exponent=0.5)
         assert [f"{value:.3f}" for value in found] == shown
 
 
@@ -77,7 +77,7 @@ def test_groups_count_by_their_elements():
     monitor = sgdf.monitor.attach(optimizer, every=1)
     optimizer.step()
     parts = [
-        steady_gain(betas=group["betas"], correction="paper", exponent=0.5)[0]
+        steady_gain(eps=1e-8, betas=group["betas"], correction="paper", exponent=0.5)[0]
         for group in optimizer.param_groups
     ]
     found = monitor.latest["steady_noise"]["gain_mean"]
@@ -85,8 +85,8 @@ def test_groups_count_by_their_elements():
 
 
 def test_without_a_mean_there_is_no_gain():
-    assert steady_gain(betas=(0.0, 0.999), correction="paper", exponent=0.5) == (0.0, 0.0)
-    assert steady_gain(betas=(0.0, 0.999), correction="paper", exponent=0.0) == (0.0, 1.0)
+    assert steady_gain(eps=1e-8, betas=(0.0, 0.999), correction="paper", exponent=0.5) == (0.0, 0.0)
+    assert steady_gain(eps=1e-8, betas=(0.0, 0.999), correction="paper", exponent=0.0) == (0.0, 1.0)
 
 
 def test_without_a_filter_there_is_nothing_to_expect():

@@ -73,6 +73,26 @@ def test_scalars_reach_a_run():
     }
 
 
+def test_a_run_that_defines_no_metric_gets_every_row():
+    class Strict(Run):
+        """Refuse to draw over another metric."""
+
+        def define_metric(self, name, step_metric=None):
+            """Fail."""
+            raise OSError("no metric")
+
+    run = Strict()
+    weight = torch.nn.Parameter(torch.randn(30))
+    optimizer = sgdf.SGDF([("weight", weight)], lr=0.1)
+    sgdf.monitor.attach(optimizer, every=1, writer=run)
+    weight.grad = torch.randn(30)
+    with pytest.warns(UserWarning, match="could not write: OSError: no metric"):
+        optimizer.step()
+    optimizer.step()
+    optimizer.step()
+    assert [row["sgdf/step"] for row in run.rows] == [1, 2, 3]
+
+
 def test_anything_with_a_log_will_do():
     class Log:
         """Keep what is logged."""

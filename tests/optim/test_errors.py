@@ -1,7 +1,9 @@
 """Bad input: the right kind of error, the value in its message, nothing half-changed."""
 
 import copy
+from fractions import Fraction
 
+import numpy as np
 import pytest
 import torch
 
@@ -13,7 +15,11 @@ COMMON = [
     ({"lr": float("nan")}, ValueError, "Invalid learning rate: nan"),
     ({"lr": torch.tensor(-0.5)}, ValueError, "Invalid learning rate: .*-0.5"),
     ({"lr": torch.tensor([0.1, 0.2])}, ValueError, r"1-element, got \(2,\)"),
+    ({"lr": False}, ValueError, "Invalid learning rate: False"),
+    ({"lr": np.True_}, ValueError, "Invalid learning rate: .*True"),
+    ({"lr": Fraction(10) ** 400}, ValueError, "Invalid learning rate: "),
     ({"weight_decay": -1.0}, ValueError, "Invalid weight_decay value: -1.0"),
+    ({"maximize": np.array([1, 2])}, ValueError, "Invalid maximize, expected True or False: "),
     ({"foreach": True, "fused": True}, RuntimeError, "`fused` and `foreach`"),
     ({"differentiable": True, "fused": True}, RuntimeError, "`fused` does not support"),
     ({"differentiable": True, "foreach": True}, RuntimeError, "`foreach` does not support"),

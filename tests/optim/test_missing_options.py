@@ -18,6 +18,10 @@ ADVICE = [
     (sgdf.SGDF, {"momentum": 0.9, "nesterov": True}, "has no momentum and no nesterov: .*lr=1.0"),
     (sgdf.SGDF, {"momentum": 1.5}, r"write lr = sgd_lr / \(1 - momentum\)"),
     (sgdf.SGDF, {"momentum": "much"}, r"write lr = sgd_lr / \(1 - momentum\)"),
+    (sgdf.SGDF, {"momentum": 0.9, "dampening": 2.0}, "dampening=2.0 .*has to be below 1"),
+    (sgdf.SGDF, {"momentum": 0.9, "dampening": 1}, "dampening=1 .*has to be below 1"),
+    (sgdf.SGDF, {"momentum": 0, "dampening": 2.0}, "dampening=2.0 write lr=0.1"),
+    (sgdf.SGDF, {"momentum": 10**400}, r"write lr = sgd_lr / \(1 - momentum\)"),
     (sgdf.SGDF, {"nesterov": True}, "has no nesterov: leave it out"),
     (sgdf.SGDF, {"dampening": 0.5}, "has no dampening: leave it out"),
     (sgdf.SGDF, {"amsgrad": True}, "has no amsgrad: leave it out"),
@@ -27,6 +31,8 @@ ADVICE = [
     (sgdf.FilterMuon, {"momentum": 0.95, "nesterov": True}, r"write betas=\(0.95, 0.999\)"),
     (sgdf.UnifiedMomentum, {"momentum": 0.8}, "write beta=0.8, u=1.0"),
     (sgdf.UnifiedMomentum, {"momentum": 0.8, "dampening": 0.5}, "beta=0.8, u=1.0, lr=0.05"),
+    (sgdf.UnifiedMomentum, {"momentum": 0.8, "dampening": 1.5}, "dampening=1.5 .*be below 1"),
+    (sgdf.UnifiedMomentum, {"momentum": 0.0, "dampening": 0.5}, "write beta=0.0, u=1.0$"),
     (sgdf.UnifiedMomentum, {"nesterov": True}, "has no nesterov: leave it out"),
 ]
 
@@ -60,6 +66,19 @@ def test_the_default_rate_is_no_rate_of_sgd():
         sgdf.SGDF(weights(), momentum=0.9)
     with pytest.raises(TypeError, match="10 times SGD's"):
         sgdf.SGDF([{"params": weights(), "momentum": 0.9}])
+    with pytest.raises(TypeError, match="10 times SGD's"):  # whichever object the number is
+        sgdf.SGDF(weights(), lr=float("0.5"), momentum=0.9)
+
+
+def test_the_rule_names_the_dampening():
+    with pytest.raises(
+        TypeError, match=r"lr = sgd_lr \* \(1 - dampening\) / \(1 - momentum\), 5 times SGD's"
+    ):
+        sgdf.SGDF(weights(), momentum=0.9, dampening=0.5)
+    with pytest.raises(
+        TypeError, match=r"u=1.0, lr = sgd_lr \* \(1 - dampening\), 0.5 times SGD's"
+    ):
+        sgdf.UnifiedMomentum(weights(), momentum=0.9, dampening=0.5)
 
 
 def test_a_tensor_rate_is_converted_too():

@@ -70,7 +70,9 @@ def attach(
         log: is called with one line of text at each measurement, for example ``print``.
         writer: a TensorBoard ``SummaryWriter``; gets ``sgdf/total/...`` and, for each
             parameter, ``sgdf/<statistic>/<name>`` as scalars and ``sgdf/gain/<name>`` as a
-            histogram. Or a run of W&B, which gets the same scalars, and ``sgdf/step``.
+            histogram. Or a run of W&B, which gets the same scalars, and ``sgdf/step``. Each
+            measurement advances W&B's own step, and W&B ignores a ``step`` of yours that lies
+            behind it: log yours as a number, ``run.log({"loss": loss, "epoch": epoch})``.
         model: the model whose parameters the optimizer has: they get their names from it.
             Without it they have the names that the optimizer was given, if it was given any;
             else they are called ``group0.param0`` and so on.

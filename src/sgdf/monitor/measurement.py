@@ -140,10 +140,12 @@ def measure(
         options = optimizer._filter_in(part.group)
         exponent = 1.0
         if options is not None:
-            del options["eps"]  # negligible, unless the noise is
+            eps = options.pop("eps")
             exponent = float(filter_scalars(part.step, **options).exponent)
             betas, correction = tuple(options["betas"]), options["correction"]
-            gain, powered = steady_gain(betas=betas, correction=correction, exponent=exponent)
+            gain, powered = steady_gain(
+                betas=betas, eps=float(eps), correction=correction, exponent=exponent
+            )
             size = sum(sample.size for sample in part.samples.values())
             gain_sum, powered_sum = gain_sum + size * gain, powered_sum + size * powered
             if (remembered := 1.0 / (1.0 - betas[1])) > part.step:

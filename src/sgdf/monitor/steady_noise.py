@@ -13,7 +13,7 @@ from ..filter import filter_scalars
 
 @functools.lru_cache(maxsize=64)
 def steady_gain(
-    *, betas: tuple[float, float], correction: str, exponent: float
+    *, betas: tuple[float, float], eps: float, correction: str, exponent: float
 ) -> tuple[float, float]:
     """Return the mean gain, and the mean of its power, on steady normal noise.
 
@@ -30,11 +30,14 @@ def steady_gain(
 
     Args:
         betas: of the filter.
+        eps: of the filter.
         correction: of the filter.
         exponent: the power of the gain.
     """
     beta1, beta2 = betas
-    if beta1 == 0.0:  # the mean is the gradient: no residual, no variance, no gain
+    # Without beta1 the mean is the gradient: no residual, no variance, no gain. Any other eps is
+    # negligible, unless the noise is.
+    if beta1 == 0.0 or eps == math.inf:
         return 0.0, float(0.0**exponent)
     weight = filter_scalars(
         math.inf, betas=betas, gamma=exponent, gamma_decay=0.0, correction=correction

@@ -12,14 +12,14 @@ from .measurement import QUANTILES, Measurement, Statistics
 _SMALL_UPDATE, _LARGE_UPDATE = 1e-4, 1e-2
 _ALMOST_EQUAL = 0.98
 """Above this cosine the estimate is almost the gradient."""
-_ASKEW = 0.75
+_LOW_COSINE = 0.75
 """Below this cosine the estimate has a direction of its own."""
 _NEAR, _FAR = 1.35, 4.0
 """How many times the odds of steady noise the odds of the gain are, at most, where both are about
 equal; and at least, where they are far apart."""
 _FEWEST = 5
 """Among fewer parameters than these nothing is the rule, and nothing the exception."""
-_ENOUGH, _LARGE_ENOUGH, _CHANCY = 3, 10, ("gain_mean", "cosine")
+_ENOUGH, _LARGE_ENOUGH, _UNRELIABLE = 3, 10, ("gain_mean", "cosine")
 """From fewer measurements nothing is said about a single parameter, and of one with fewer elements
 nothing about these statistics: they would be chance."""
 _WIDTH = 80
@@ -47,8 +47,11 @@ def describe(title: str, measurements: Sequence[Measurement]) -> str:
         lines.append(f"NaN or infinity is in gradient, state or values of {_listed(broken)}.")
     else:
         total = _medians([measurement.total for measurement in measurements])
-        lines += [_about_filter(title, total, last.steady_noise), *_about_memory(last.memory)]
-        lines += [*_about_silent_elements(total), _about_update(total["update_ratio"])]
+        steady = last.steady_noise
+        lines += [*_about_memory(last.memory), _about_filter(title, total, steady)]
+        if steady.get("gain_mean"):  # else there is no gain, whatever the gradients are
+            lines += _about_silent_elements(total)
+        lines.append(_about_update(total["update_ratio"]))
     if len(measurements) >= _ENOUGH:
         params = {
             name: _medians([m.params[name] for m in measurements if name in m.params])
@@ -57,7 +60,7 @@ def describe(title: str, measurements: Sequence[Measurement]) -> str:
         }
         for name, statistics in params.items():
             if last.sizes[name] < _LARGE_ENOUGH:
-                statistics |= dict.fromkeys(_CHANCY, math.nan)
+                statistics |= dict.fromkeys(_UNRELIABLE, math.nan)
         lines += _about_params(params)
     return "\n".join(
         textwrap.fill(
@@ -106,12 +109,14 @@ def _about_filter(title: str, total: Statistics, steady: Statistics) -> str:
         return f"{facts}The gradient or the estimate is 0."
     if cosine > _ALMOST_EQUAL:
         reason = ""
-        if residual < 0.2:
+        if residual < 0.2 and steady["gain_mean"]:
             reason = ", since there is little noise to filter"
         elif times >= _FAR:
             reason = ", since the gradients have shrunk faster than the filter's betas[1] forgets"
         return f"{facts}The estimate is almost the gradient (cosine {cosine:.2f}){reason}."
-    if times >= _FAR and cosine < _ASKEW:
+    if not steady["gain_mean"]:
+        verdict = "The estimate is mostly the running mean"
+    elif times >= _FAR and cosine < _LOW_COSINE:
         verdict = "The filter sees few large gradients among many small ones"
     elif times > _NEAR:
         verdict = (

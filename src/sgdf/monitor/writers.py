@@ -56,16 +56,23 @@ def _write_to_tensorboard(writer: TensorBoard, measurement: Measurement) -> None
 
 
 def _writing_to_run(run: Run) -> Callable[[Measurement], None]:
-    # W&B counts its own steps, and drops numbers for one that lies behind. So the step is a
-    # number among the others, and W&B is asked once to draw them over it.
+    """Return the function that writes a measurement to a run of W&B.
+
+    W&B counts its own steps, and ignores numbers for one that lies behind. So the step is a number
+    among the others, and W&B is asked once to draw them over it. Each ``log`` still advances W&B's
+    count: a training that passes a ``step`` of its own can fall behind it, and has to log that
+    step as a number too.
+    """
     define_metric: Callable[..., Any] | None = getattr(run, "define_metric", None)
 
     def write(measurement: Measurement) -> None:
         nonlocal define_metric
-        if define_metric is not None:
-            define_metric("sgdf/*", step_metric="sgdf/step")
-            define_metric = None
-        run.log({"sgdf/step": measurement.step, **_scalars(measurement)})
+        define, define_metric = define_metric, None  # asked once, even if it fails
+        try:
+            if define is not None:
+                define("sgdf/*", step_metric="sgdf/step")
+        finally:
+            run.log({"sgdf/step": measurement.step, **_scalars(measurement)})
 
     return write
 

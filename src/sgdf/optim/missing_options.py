@@ -34,7 +34,7 @@ def advice(optimizer_class: Any, options: Mapping[str, Any]) -> str:
     given = {
         name: value
         for name, value in options.items()
-        if name not in known or value is not known[name].default
+        if name not in known or number(value) is None or number(value) != known[name].default
     }
     instead = optimizer_class._instead_of(given)
     return f"{optimizer_class.__name__} has no {' and no '.join(names)}: {instead}"
@@ -77,8 +77,22 @@ def number(value: Any) -> float | None:
     """Return an option as a number, or None if it is none: the advice then does without it."""
     try:
         return float(value)
-    except (TypeError, ValueError, RuntimeError):  # RuntimeError: a tensor of several elements
-        return None
+    except (TypeError, ValueError, RuntimeError, OverflowError):
+        return None  # RuntimeError: a tensor of several elements
+
+
+def dampening_fault(options: Mapping[str, Any]) -> str:
+    """Return why nothing here stands for SGD with this dampening; "" if something does.
+
+    Without momentum SGD ignores its dampening.
+    """
+    momentum, dampening = number(options["momentum"]), number(options.get("dampening"))
+    if momentum == 0.0 or dampening is None or dampening < 1.0:
+        return ""
+    return (
+        f"SGD with dampening={options['dampening']} does not descend, so nothing here stands for "
+        "it: dampening has to be below 1"
+    )
 
 
 def show_number(value: float) -> str:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from numbers import Real
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -12,7 +14,7 @@ from ..filter import is_number
 
 def is_flag(value: Any) -> bool:
     """Return whether ``value`` is True or False, or None for a flag that is not given."""
-    return not isinstance(value, Tensor) and value in (None, False, True)
+    return value is None or (isinstance(value, (Real, np.bool_)) and value in (False, True))
 
 
 def is_rate(value: Any) -> bool:

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
 from .filter_optimizer import STATE, FilterOptimizer
-from .missing_options import advises, number, show_number
+from .missing_options import advises, dampening_fault, number, show_number
 
 
 def sgd_reach(momentum: float, dampening: float = 0.0) -> float:
@@ -117,11 +117,14 @@ class SGDF(FilterOptimizer):
     def _instead_of(cls, options: Mapping[str, Any]) -> str:
         if "momentum" not in options:
             return super()._instead_of(options)
+        if fault := dampening_fault(options):
+            return fault
         names = [name for name in ("momentum", "dampening") if name in options]
         sgd = " and ".join(f"{name}={options[name]}" for name in names)
-        rule = "sgd_lr / (1 - momentum)"
         momentum, dampening = number(options["momentum"]), number(options.get("dampening", 0.0))
         lr = number(options.get("lr"))
+        is_dampened = momentum != 0.0 and dampening != 0.0
+        rule = f"sgd_lr{' * (1 - dampening)' if is_dampened else ''} / (1 - momentum)"
         if momentum is None or dampening is None or not 0.0 <= momentum < 1.0:
             write = f"SGD's lr with {sgd} write lr = {rule}"
         elif lr is None:

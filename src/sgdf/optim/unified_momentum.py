@@ -12,7 +12,7 @@ from torch.optim.optimizer import ParamsT
 
 from ..filter import is_number
 from .base import BaseOptimizer, Group
-from .missing_options import advises, number, show_number
+from .missing_options import advises, dampening_fault, number, show_number
 from .native.step import TensorTable, common_options, take_step
 
 
@@ -102,10 +102,16 @@ class UnifiedMomentum(BaseOptimizer):
     def _instead_of(cls, options: Mapping[str, Any]) -> str:
         if "momentum" not in options:
             return super()._instead_of(options)
+        if fault := dampening_fault(options):
+            return fault
         write = f"beta={options['momentum']}, u=1.0"
         lr, dampening = number(options.get("lr")), number(options.get("dampening"))
-        if lr is not None and dampening:
-            write += f", lr={show_number(lr * (1.0 - dampening))}"
+        if dampening and number(options["momentum"]) != 0.0:  # else SGD ignores it too
+            share = 1.0 - dampening
+            if lr is None:
+                write += f", lr = sgd_lr * (1 - dampening), {share:g} times SGD's"
+            else:
+                write += f", lr={show_number(lr * share)}"
         return f"its momentum is called beta; for SGD's write {write}"
 
     def _check_options(self, group: Group) -> None:

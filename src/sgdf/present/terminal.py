@@ -94,13 +94,32 @@ class Table:
                 if not spare:
                     break
                 del widths[max(spare, key=lambda i: self.columns[i].rank)]
-            while excess() > 0 and max(widths.values()) > narrowest:
-                widths[max(widths, key=widths.__getitem__)] -= 1
+            if (much := excess()) > 0:
+                widths = _cut_longest(widths, much, narrowest)
         return list(widths), widths
 
     def _join(self, texts: Sequence[str], kept: Sequence[int], widths: dict[int, int]) -> str:
         parts = [_pad(texts[i], widths[i], self.columns[i]) for i in kept]
         return (" " * GAP).join(parts).rstrip()
+
+
+def _cut_longest(widths: dict[int, int], excess: int, narrowest: int) -> dict[int, int]:
+    """Return widths that are smaller by ``excess``, the largest first, none below ``narrowest``.
+
+    >>> _cut_longest({0: 10, 1: 40, 2: 30}, 21, 8), _cut_longest({0: 10, 1: 12}, 9, 8)
+    ({0: 10, 1: 24, 2: 25}, {0: 8, 1: 8})
+    """
+    room, most, spare = sum(widths.values()) - excess, 0, 0
+    for i, width in enumerate(sorted(widths.values())):
+        most, spare = divmod(room, len(widths) - i)  # for each of those that are not narrower
+        if width > most:
+            break
+        room -= width
+    if most < narrowest:
+        most, spare = narrowest, 0
+    longer = [i for i, width in widths.items() if width > most]
+    wider = longer[len(longer) - spare :]  # what cannot be shared evenly is given to the last
+    return {i: min(width, most + (i in wider)) for i, width in widths.items()}
 
 
 def _pad(text: str, width: int, column: Column) -> str:
