@@ -259,6 +259,8 @@ def test_one_seed(show, tmp_path):
 
 def test_it_says_what_was_compared_and_marks_the_leader(show, tmp_path):
     make_grid(tmp_path / "store", [finish])
+    for seed in range(3):
+        make_run(tmp_path / "store", [0.98 + 0.001 * seed], optimizer="lion", seed=seed)
     about = "Whether <i>sgd</i> forgives a wrong rate"
     Store(tmp_path / "store").add_experiment("rates", about)
     path = tmp_path / "index.html"
