@@ -9,8 +9,13 @@ import pytest
 import torch
 from torch.distributed import checkpoint as dcp
 from torch.distributed.checkpoint.state_dict import (
+    StateDictOptions,
     get_optimizer_state_dict,
     set_optimizer_state_dict,
+)
+from torch.optim.optimizer import (
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
 )
 
 import sgdf
@@ -184,6 +189,92 @@ def test_trying_an_entry_changes_nothing():
     with pytest.raises(ValueError, match=r"parameter 1: 'exp_avg': .*NoneType"):
         optimizer.load_state_dict(saved)
     assert_equal(snapshot(optimizer), kept)
+
+
+class Counting(torch.optim.AdamW):
+    """An optimizer that keeps a list of its own, and counts all steps of its class."""
+
+    tried = 0
+
+    def __init__(self, params, lr):
+        super().__init__(params, lr=lr)
+        self.losses = []
+
+    def step(self, closure=None):
+        """Take AdamW's step."""
+        Counting.tried += 1
+        self.losses.append(0.5)
+        return super().step(closure)
+
+
+def test_trying_an_entry_leaves_the_attributes_alone():
+    problem = Quadratic()
+    optimizer = sgdf.filtered(Counting)(problem.params, lr=0.1)
+    torch.optim.lr_scheduler.StepLR(optimizer, 1)  # which gives the optimizer a step of its own
+    train(optimizer, problem, 2)
+    optimizer.load_state_dict(snapshot(optimizer))
+    assert optimizer.losses == [0.5, 0.5]
+
+
+def test_trying_an_entry_calls_no_hook_of_all_optimizers():
+    problem = Quadratic()
+    torch.optim.AdamW(problem.params)  # from now on AdamW's step calls hooks, also as a part
+    optimizer = sgdf.filtered(Noisy)(problem.params, lr=0.1)
+    train(optimizer, problem, 1)
+    calls = []
+    hooks = [
+        register(lambda *_: calls.append("step"))
+        for register in (register_optimizer_step_pre_hook, register_optimizer_step_post_hook)
+    ]
+    try:
+        optimizer.load_state_dict(snapshot(optimizer))
+        assert calls == []
+        train(optimizer, problem, 1)
+        assert calls
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def test_entries_of_one_pattern_are_tried_once(monkeypatch):
+    params = [torch.nn.Parameter(torch.ones(2 + i % 3, 3)) for i in range(200)]
+    params += [torch.nn.Parameter(torch.ones(4)) for _ in range(100)]
+    optimizer = sgdf.filtered(Counting)(params, lr=0.1)
+    for param in params:
+        param.grad = torch.ones_like(param)
+    optimizer.step()
+    saved = snapshot(optimizer)
+    monkeypatch.setattr(Counting, "tried", 0)
+    optimizer.load_state_dict(saved)
+    assert Counting.tried == 2  # a matrix, and a vector
+    for spoilt in (torch.ones(3, 3), None, torch.ones(3, 3).to_sparse()):
+        bad = copy.deepcopy(saved)
+        bad["state"][198]["exp_avg"] = spoilt  # the parameter has the shape (2, 3)
+        with pytest.raises(ValueError, match="parameter 198: 'exp_avg'"):
+            optimizer.load_state_dict(bad)
+
+
+def test_parameters_that_have_not_moved_load_from_a_flat_checkpoint():
+    """torch.distributed.checkpoint makes an empty entry for each of them."""
+    model, inputs, _ = network()
+    model.unused = torch.nn.Linear(2, 2)
+    layers = model[:-1]
+    for make in (sgdf.SGDF, sgdf.filtered(torch.optim.Adam)):
+        optimizer = make(model.parameters(), lr=0.01)
+        optimizer.zero_grad()
+        layers(inputs).square().mean().backward()
+        optimizer.step()
+        options = StateDictOptions(flatten_optimizer_state_dict=True)
+        saved = get_optimizer_state_dict(model, optimizer, options=options)
+        before = snapshot(optimizer)["state"]
+        set_optimizer_state_dict(model, optimizer, saved, options=options)
+        after = {key: entry for key, entry in snapshot(optimizer)["state"].items() if entry}
+        assert_equal(after, before)
+        for param in model.unused.parameters():
+            assert not optimizer.state[param]
+            param.grad = torch.ones_like(param)
+        optimizer.step()
+        assert all(optimizer.state[param] for param in model.unused.parameters())
 
 
 def test_a_step_that_cannot_be_tried_refuses_nothing(monkeypatch):

@@ -8,6 +8,7 @@ optimizers assume that they have initialised an entry that is not empty.
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
@@ -308,7 +309,7 @@ class Filtered(Optimizer):
             state_dict,
             complete=self._groups_with_filter,
             keys_of=lambda _group, _param, entry: _KEYS if entry.keys() & set(_KEYS) else (),
-            check=self._check_inner_state,
+            check=functools.partial(self._check_inner_state, Rehearsal(self, self._inner)),
         )
 
     # Not `_completed_groups`, which is a method of some inner optimizers.
@@ -324,7 +325,13 @@ class Filtered(Optimizer):
         return completed
 
     def _check_inner_state(
-        self, own: Group, group: Group, param: Tensor, index: Any, entry: Group
+        self,
+        rehearsal: Rehearsal,
+        own: Group,
+        group: Group,
+        param: Tensor,
+        index: Any,
+        entry: Group,
     ) -> None:
         """Raise if the inner optimizer could not step with this entry of a checkpoint."""
         if isinstance(self, BaseOptimizer):  # which checks its entries itself
@@ -333,7 +340,7 @@ class Filtered(Optimizer):
             {key: value for key, value in state.items() if key not in _KEYS}
             for state in (entry, self.state.get(param, {}))
         )
-        Rehearsal(self, self._inner).check(own, group, param, index, given, present or None)
+        rehearsal.check(own, group, param, index, given, present or None)
 
 
 def _check_options(group: Group) -> None:
