@@ -426,3 +426,90 @@ def test_the_verdict_is_on_the_terminal_in_markdown_and_in_json(tmp_path):
         "edges": [{"setting": "sgd lr=0.1", "option": "lr", "value": 0.1, "edge": "smallest"}],
         "warnings": [],
     }
+
+
+# Seeds that not all settings have, and differences on those that both have
+
+
+def make_values(store, **values):
+    """Write a run for each optimizer and value; the seeds count from 0, None is no run."""
+    for optimizer, of_seeds in values.items():
+        for seed, value in enumerate(of_seeds):
+            if value is not None:
+                make_run(store, [value], optimizer=optimizer, seed=seed)
+
+
+def test_the_better_one_is_that_of_the_shared_seeds(tmp_path):
+    """The mean of sgd is the best, but on the seeds that it shares with adam, adam is better."""
+    make_values(
+        tmp_path,
+        sgd=[0.50, 0.51, 0.52, 0.99, 0.99, 0.99, None, None, None],
+        adam=[0.53, 0.55, 0.575, None, None, None, 0.55, 0.56, 0.57],
+        lion=[0.53, 0.40, 0.60, 0.3, 0.2, 0.4, None, None, None],
+    )
+    verdict = verdict_on(tmp_path)
+    assert verdict.leader.name == "sgd"
+    pair = next(p for p in verdict.pairs if {p.first.name, p.second.name} == {"sgd", "adam"})
+    assert pair.comparison.p < 0.05 < pair.comparison.corrected
+    (alone,) = [line for line in verdict.lines if line.startswith("Compared alone")]
+    assert alone.endswith("adam would be significantly better than sgd.")
+
+
+def test_equal_differences_need_no_number_of_seeds(tmp_path):
+    make_values(tmp_path, sgd=[0.3, 0.4, 0.5], adam=[0.2, 0.3, 0.4])
+    verdict = verdict_on(tmp_path)
+    assert verdict.seeds_needed == {}
+    assert not any("would need" in line for line in verdict.lines)
+    assert verdict.unjudged == {"adam": "not tested: no spread over the seeds"}
+
+
+def test_fewer_seeds_than_another_setting_do_not_lead(tmp_path):
+    make_values(tmp_path, lion=[0.99], sgd=[0.9, 0.91, 0.92], adam=[0.5, 0.511, 0.521])
+    verdict = verdict_on(tmp_path)
+    assert verdict.leader.name == "sgd"
+    assert names(verdict.worse) == ["adam"]
+    assert verdict.unjudged == {"lion": "not judged: 1 seed"}
+    text = " ".join(verdict.lines)
+    assert "lion (its mean is better, but is over 1 seed instead of 3)" in text
+    assert "Significantly worse than it: adam" in text
+
+
+def test_what_is_significant_is_said_if_the_leader_has_one_seed(tmp_path):
+    make_values(tmp_path, lion=[0.99], sgd=[0.9, 0.91, 0.92], adam=[0.5, 0.511, 0.521])
+    for optimizer in ("sgd", "adam"):
+        begin(tmp_path, table_of(optimizer, seed=3)).fail("no")
+    verdict = verdict_on(tmp_path)
+    assert verdict.leader.name == "lion"
+    reason = "not judged: the leader has 1 seed"
+    assert verdict.unjudged == {"sgd": reason, "adam": reason}
+    text = " ".join(verdict.lines)
+    assert "no difference can be judged" not in text
+    assert "Also significant: sgd is better than adam (1 paired t-test over the seeds)." in text
+    assert (
+        "Every setting has lost or unfinished runs or fewer seeds than another, or mixes versions "
+        "or data; the leader's mean is over 1 seed instead of 3." in text
+    )
+
+
+def test_too_many_settings_to_compare_are_the_reason_that_is_given(tmp_path):
+    for number, seed in itertools.product(range(31), range(3)):
+        make_run(tmp_path, [0.5 + 0.01 * number], optimizer=f"mine:O{number}", seed=seed)
+    assert set(verdict_on(tmp_path).unjudged.values()) == {"not compared: more than 30 settings"}
+
+
+def test_a_small_p_value_needs_no_further_seeds(tmp_path):
+    """With three seeds p is 0.03, but a difference like it would be found in fewer than 80 %."""
+    make_values(
+        tmp_path,
+        sgd=[0.90, 0.91, 0.92],
+        adam=[0.89, 0.896, 0.90],
+        lion=[0.80, 0.95, 0.60],
+    )
+    verdict = verdict_on(tmp_path)
+    p = verdict.against[verdict.ranked[1].key].comparison.p
+    assert 0.02 < p < 0.05
+    assert verdict.seeds_needed["adam"] > 3
+    assert verdict.lines[-1] == (
+        "Compared alone, without a correction for the other pairs, sgd would be significantly "
+        "better than adam."
+    )

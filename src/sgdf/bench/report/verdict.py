@@ -48,12 +48,16 @@ class Pair:
         return len(self.comparison.difference.values)
 
     @property
+    def ahead(self) -> Setting:
+        """The one with the better mean over these seeds; over all of its own it may be worse."""
+        mean = self.comparison.difference.mean
+        return self.first if (mean > 0) is self.larger_is_better else self.second
+
+    @property
     def better(self) -> Setting | None:
         """The one that is significantly better, if one is."""
-        corrected, mean = self.comparison.corrected, self.comparison.difference.mean
-        if corrected is None or corrected >= SIGNIFICANT:
-            return None
-        return self.first if (mean > 0) is self.larger_is_better else self.second
+        corrected = self.comparison.corrected
+        return None if corrected is None or corrected >= SIGNIFICANT else self.ahead
 
     @property
     def outcome(self) -> str:
@@ -188,7 +192,17 @@ class Verdict:
 
     def _doubt(self, setting: Setting) -> str:
         """Return why the mean of a setting may be the best by luck or by mistake, else nothing."""
-        return " and ".join(filter(None, (_gap(setting), self._mixture(setting))))
+        return " and ".join(filter(None, (self._lack(setting), self._mixture(setting))))
+
+    def _lack(self, setting: Setting) -> str:
+        """Return over how many runs or seeds a mean is, if it is not over all or others have more.
+
+        The mean over a few seeds may be the best by luck.
+        """
+        done = len(setting.finished)
+        most = max(len(other.finished) for other in self.problem.headline)
+        fewer = f"is over {plural(done, 'seed')} instead of {most}" if done < most else ""
+        return _gap(setting) or fewer
 
     def _mixture(self, setting: Setting) -> str:
         mixture = mixture_in(setting, self.problem)
@@ -220,10 +234,16 @@ class Verdict:
     def unjudged(self) -> dict[str, str]:
         """Why settings were not compared with the leader, by their names."""
         return {
-            setting.name: pair.outcome if pair else "not judged: 1 seed"
+            setting.name: pair.outcome if pair else self._why_not_paired(setting)
             for setting, pair in self._rivals()
             if pair is None or not pair.is_tested
         }
+
+    def _why_not_paired(self, setting: Setting) -> str:
+        if len(self.problem.headline) > MOST_COMPARED:
+            return f"not compared: more than {MOST_COMPARED} settings"
+        has_several = len(setting.finished) > 1
+        return f"not judged: {'the leader has ' if has_several else ''}1 seed"
 
     @cached_property
     def seeds_needed(self) -> dict[str, int | None]:
@@ -231,10 +251,7 @@ class Verdict:
         return {
             setting.name: seeds_needed(pair.comparison.difference)
             for setting, pair in self._rivals()
-            if pair
-            and pair.seeds >= FEWEST_SEEDS
-            and not pair.better
-            and pair.comparison.difference.sd
+            if pair and pair.is_tested and not pair.better and pair.comparison.difference.sd
         }
 
     @cached_property
@@ -296,18 +313,13 @@ class Verdict:
         yield from self._seed_lines()
 
     @property
-    def _compared(self) -> list[Pair]:
-        """The pairs that decide about the lead."""
-        return list(self.against.values()) if self.leader else self.pairs
-
-    @property
     def _most_seeds(self) -> int:
-        return max((pair.seeds for pair in self._compared), default=1)
+        return max((pair.seeds for pair in self.pairs), default=1)
 
     @property
     def _lacks_seeds(self) -> bool:
-        """Whether there is no test for the lack of seeds alone."""
-        has_obstacles = any(pair.comparison.obstacles for pair in self._compared)
+        """Whether there is no test, of the leader or of others, for the lack of seeds alone."""
+        has_obstacles = any(pair.comparison.obstacles for pair in self.pairs)
         return self._most_seeds < FEWEST_SEEDS and not has_obstacles
 
     @property
@@ -371,7 +383,10 @@ class Verdict:
         doubt = self._doubt(self.best[0])
         if not doubt:
             return ""
-        every = "setting has lost or unfinished runs, or mixes versions or data"
+        every = (
+            "setting has lost or unfinished runs or fewer seeds than another, or mixes versions or "
+            "data"
+        )
         if all(map(_gap, self.ranked)):
             every = "setting has lost or unfinished runs"
         elif all(map(self._mixture, self.ranked)):
@@ -431,10 +446,10 @@ class Verdict:
         pair, needed = self.against[rival.key], self.seeds_needed[rival.name]
         if not pair.comparison.difference.mean:
             return
-        if needed is not None and needed <= pair.seeds:
+        if pair.comparison.p is not None and pair.comparison.p < SIGNIFICANT:
             yield (
-                f"Compared alone, without a correction for the other pairs, {leader.name} would "
-                f"be significantly better than {rival.name}."
+                f"Compared alone, without a correction for the other pairs, {pair.ahead.name} "
+                f"would be significantly better than {pair.other(pair.ahead).name}."
             )
             return
         size = self._size(pair.advantage(leader))
