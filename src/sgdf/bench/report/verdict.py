@@ -359,7 +359,8 @@ class Verdict:
         sample = self.best[0].sample("test", problem.metric)
         # Settings that share a mean do not share its spread.
         cell = mean_cell(sample if leader else Sample((sample.mean,)), scale)
-        mean = " ".join(filter(None, [cell.text.removesuffix(" (one seed)"), unit]))
+        figure, bracket, remark = cell.text.removesuffix(" (one seed)").partition(" (")
+        mean = " ".join(filter(None, [figure, unit])) + bracket + remark
         so_far = "" if all(run.chosen or run.lost for run in problem.runs) else " so far"
         how = ""
         if problem.protocol.chosen == "best_on_test":
