@@ -137,6 +137,8 @@ def test_a_lack_of_memory_says_nothing_about_how_a_checkpoint_fits(
 
         lacking.setattr(Trainer, "load", fail)
         _, state, line = do(run, store)
+        with pytest.raises(type(LACKS[lack])):
+            open_run(paused.path)
     assert state is State.FAILED
     assert line.startswith(type(LACKS[lack]).__name__)
     assert checkpoints(paused) == before
