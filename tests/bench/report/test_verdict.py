@@ -513,3 +513,8 @@ def test_a_small_p_value_needs_no_further_seeds(tmp_path):
         "Compared alone, without a correction for the other pairs, sgd would be significantly "
         "better than adam."
     )
+
+
+def test_the_unit_stands_before_the_remark_that_there_is_no_spread(tmp_path):
+    make_values(tmp_path, sgd=[0.5, 0.5, 0.5], adam=[0.3, 0.31, 0.33])
+    assert any("50.00 % (no spread)" in line for line in verdict_on(tmp_path).lines)
