@@ -27,10 +27,10 @@ from ..store.records import Row, figures_on
 from ..tasks.metric import direction_in_words
 from .findings import Findings, Problem, Setting
 from .optimizer_styles import optimizer_styles
+from .pairs import MOST_COMPARED
 from .seed_plot import seed_plot
 from .tables import overall_section
 from .targets import Target, profiles, training_seconds
-from .verdict import MOST_COMPARED
 
 Curve = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 """The values on the x axis; then the lowest, the mean and the highest of the runs there."""

@@ -17,8 +17,8 @@ from ...present.plots import ABOVE, BELOW, LETTER, Drawing, Sheet, mark, shorten
 from ...present.styles import Style
 from ...present.words import quantity
 from .findings import Problem
+from .pairs import MOST_COMPARED
 from .sample_cells import mean_cell
-from .verdict import MOST_COMPARED
 
 ROW = 0.2
 """The height of a row in inches."""

@@ -14,11 +14,12 @@ from ..store.records import divergence_in_words
 from ..store.run_folder import State
 from .description import count_examples
 from .findings import SPLITS, Findings, Problem, RunRecord, Setting
+from .pairs import compare_pairs
 from .paper import paper_tables
 from .sample_cells import NO_SPREAD, interval_cell, mean_cell
 from .statistics import has_no_spread
 from .targets import Hit, Target, profiles, share_within
-from .verdict import Verdict, compare_pairs
+from .verdict import Verdict
 
 LEFT_OUT = "Runs that are not in the results"
 """The title of the table of runs that have no result."""

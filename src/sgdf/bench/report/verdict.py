@@ -7,145 +7,21 @@ another one is decided by the paired tests. Settings with equal means share the 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from ...present.words import listed, plural
-from .comparability import mixture_in, obstacle, warnings_about
+from .comparability import mixture_in, warnings_about
+from .edges import Edge, find_edges
 from .findings import Problem, Setting
+from .pairs import MOST_COMPARED, SIGNIFICANT, Pair, compare_pairs
 from .sample_cells import mean_cell
-from .statistics import FEWEST_SEEDS, MOST_SEEDS, POWER, Comparison, Sample, compare, seeds_needed
+from .statistics import FEWEST_SEEDS, MOST_SEEDS, POWER, Sample, seeds_needed
 
-SIGNIFICANT = 0.05
-MOST_COMPARED = 30
-"""With more settings no plot is drawn, and pairs are not compared: nobody could read either."""
 MOST_NAMED = 6
 """The most settings or differences that a line names."""
-FEWEST_VALUES = 3
-"""With fewer values of an option there is no edge: it is on or off, unless it is the rate."""
-
-
-@dataclass(frozen=True)
-class Pair:
-    """Two settings of a problem, and the paired test of their difference on test data."""
-
-    first: Setting
-    second: Setting
-    comparison: Comparison
-    larger_is_better: bool
-
-    @property
-    def is_tested(self) -> bool:
-        """Whether there is a p-value."""
-        return self.comparison.corrected is not None
-
-    @property
-    def seeds(self) -> int:
-        """The number of seeds that both have and that are comparable."""
-        return len(self.comparison.difference.values)
-
-    @property
-    def ahead(self) -> Setting:
-        """The one with the better mean over these seeds; over all of its own it may be worse."""
-        mean = self.comparison.difference.mean
-        return self.first if (mean > 0) is self.larger_is_better else self.second
-
-    @property
-    def better(self) -> Setting | None:
-        """The one that is significantly better, if one is."""
-        corrected = self.comparison.corrected
-        return None if corrected is None or corrected >= SIGNIFICANT else self.ahead
-
-    @property
-    def outcome(self) -> str:
-        """The outcome of the test, or why there was none."""
-        obstacles = self.comparison.obstacles
-        reasons = ", ".join(dict.fromkeys(obstacles))
-        if obstacles and self.seeds < FEWEST_SEEDS:
-            return f"not compared: {reasons}"
-        if self.seeds < FEWEST_SEEDS:
-            return f"not judged: {plural(self.seeds, 'seed')}"
-        if not self.is_tested:
-            return "not tested: no spread over the seeds"
-        text = f"{self.better.name} is better" if self.better else "not significant"
-        left_out = f" ({plural(len(obstacles), 'seed')} left out: {reasons})" if obstacles else ""
-        return text + left_out
-
-    def other(self, setting: Setting) -> Setting:
-        """Return the other one of the two."""
-        return self.second if setting.key == self.first.key else self.first
-
-    def advantage(self, setting: Setting) -> Sample:
-        """Return by how much one of the two is better, for each seed."""
-        is_first = setting.key == self.first.key
-        sign = 1.0 if is_first is self.larger_is_better else -1.0
-        return Sample(tuple(sign * value for value in self.comparison.difference.values))
-
-
-def compare_pairs(problem: Problem) -> list[Pair]:
-    """Return all pairs of the settings shown that have several finished runs, with their tests."""
-    settings = [setting for setting in problem.headline if len(setting.finished) > 1]
-    if len(problem.headline) > MOST_COMPARED:
-        settings = []
-    runs = [{run.seed: run for run in setting.finished} for setting in settings]
-    comparisons = compare(
-        [setting.values("test", problem.metric) for setting in settings],
-        lambda first, second, seed: obstacle(runs[first][seed], runs[second][seed]),
-    )
-    return [
-        Pair(settings[c.first], settings[c.second], c, problem.larger_is_better)
-        for c in comparisons
-    ]
-
-
-@dataclass(frozen=True)
-class Edge:
-    """A best setting with a number at the edge of those that were tried.
-
-    Attributes:
-        setting: the setting.
-        option: the option that has this number.
-        value: the number.
-        is_largest: whether it is the largest that was tried; otherwise it is the smallest.
-    """
-
-    setting: Setting
-    option: str
-    value: float
-    is_largest: bool
-
-
-def find_edges(problem: Problem) -> list[Edge]:
-    """Return where the best setting of an optimizer is at the edge of its grid.
-
-    It is the best on validation data or, where the protocol has none, on test data.
-    """
-    best_first: dict[str, Setting] = {}
-    for setting in problem.headline:
-        best_first.setdefault(setting.optimizer, setting)
-    edges = []
-    for best in best_first.values():
-        # A run that diverged was tried too: beyond it there is nothing to look for.
-        tried = [
-            setting
-            for setting in problem.settings
-            if setting.optimizer == best.optimizer
-            and any(run.lost or run.chosen for run in setting.runs)
-        ]
-        level = best.sample(problem.judged_on, problem.metric).mean
-        as_good = [s for s in tried if s.sample(problem.judged_on, problem.metric).mean == level]
-        for option, value in _numbers(best).items():
-            values, as_good_values = _values(tried, option), _values(as_good, option)
-            fewest = 2 if option == "lr" else FEWEST_VALUES
-            if len(values) < fewest or as_good_values != {value}:
-                continue
-            # Zero is the end of most ranges: nothing is below it.
-            if value == max(values) or value == min(values) != 0.0:
-                edges.append(Edge(best, option, value, value == max(values)))
-    return edges
 
 
 @dataclass(frozen=True)
@@ -482,19 +358,3 @@ def _gap(setting: Setting) -> str:
     """Return over how many runs the mean of a setting is, if it is not over all."""
     done, all_ = len(setting.finished), len(setting.runs)
     return f"is over {done} of {plural(all_, 'run')}" if done < all_ else ""
-
-
-def _values(settings: list[Setting], option: str) -> set[float]:
-    """Return the numbers that settings have for an option."""
-    return {numbers[option] for numbers in map(_numbers, settings) if option in numbers}
-
-
-def _numbers(setting: Setting) -> dict[str, float]:
-    """Return the options of a setting that are finite numbers."""
-    parts = {"": setting.table["optimizer"], "schedule.": setting.table["schedule"]}
-    return {
-        prefix + option: float(value)
-        for prefix, options in parts.items()
-        for option, value in options.items()
-        if type(value) in (int, float) and math.isfinite(value)
-    }
