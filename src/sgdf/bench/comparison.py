@@ -90,11 +90,12 @@ def compare(
         RuntimeError: if runs failed and none has a result.
 
     Example:
+        >>> import tempfile
         >>> from sgdf.bench import compare
-        >>> result = compare(
-        ...     "logistic", {"sgd": {"lr": 0.1}, "sgdf": {"lr": 1.0}}, epochs=2, threads=1, say=None
-        ... )
-        >>> len(result.rows)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     rates = {"sgd": {"lr": 0.1}, "sgdf": {"lr": 1.0}}
+        ...     result = compare("logistic", rates, epochs=2, threads=1, out=folder, say=None)
+        ...     len(result.rows)
         6
     """
     _refuse_in_worker()
