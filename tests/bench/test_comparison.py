@@ -62,7 +62,7 @@ def test_report_is_written_and_covers_the_runs(store):
     page = result.write_report()
     assert page == store / "report" / "index.html"
     assert "sgdf" in page.read_text()
-    assert Store(store).experiments() == {"Points": "Blobs & <others>"}
+    assert Store(store).experiments() == {"bench_tasks-Points": "Blobs & <others>"}
 
 
 def test_rows_become_a_data_frame_if_pandas_is_there(store, monkeypatch):
@@ -300,13 +300,27 @@ def test_changed_function_is_mentioned(store, monkeypatch):
     compare_quietly(training_functions.train, {"sgd": {}}, seeds=2, out=store)
     monkeypatch.setattr(training_functions, "fit", lambda *arguments: [])
     with pytest.warns(UserWarning, match="2 finished runs of .* had another version"):
-        compare_quietly(training_functions.train, {"sgd": {}}, seeds=2, out=store)
+        again = compare_quietly(training_functions.train, {"sgd": {}}, seeds=2, out=store)
+    assert str(again).startswith("2 finished runs of")
+
+
+def test_scripts_have_folders_of_their_own(tmp_path, monkeypatch):
+    """Every script has a function train."""
+    monkeypatch.chdir(tmp_path)
+    result = compare_quietly(training_functions.train, {"sgd": {}}, seeds=1)
+    assert str(result.store) == "results/training_functions-train"
+
+
+def test_losses_with_a_graph_are_numbers(store, recwarn):
+    """A loop that returns its loss as it is need not detach it."""
+    compare_quietly(training_functions.return_graph, {"sgd": {}}, seeds=1, out=store)
+    assert not [warning for warning in recwarn if "requires_grad" in str(warning.message)]
 
 
 def test_runs_with_other_threads_are_mentioned(store):
     """They are other runs, which surprises those who change the number of workers."""
     compare_quietly(Points, {"sgd": {}}, seeds=2, epochs=1, out=store, threads=1)
-    with pytest.warns(UserWarning, match=r"2 runs of .*; threads=1 counts them"):
+    with pytest.warns(UserWarning, match=r"2 finished runs of .*; threads=1 counts them"):
         compare_quietly(Points, {"sgd": {}}, seeds=2, epochs=1, out=store, threads=2)
 
 

@@ -27,9 +27,9 @@ def call_back():
 
 def test_it_is_the_innermost_line_of_the_users_own_code():
     first = multiply.__code__.co_firstlineno
-    assert raised_by(multiply) == f"test_errors.py:{first + 1} in multiply"
+    assert raised_by(multiply) == f"test_place_of_errors.py:{first + 1} in multiply"
     first = call_back.__code__.co_firstlineno
-    assert raised_by(call_back) == f"test_errors.py:{first + 1} in <lambda>"
+    assert raised_by(call_back) == f"test_place_of_errors.py:{first + 1} in <lambda>"
 
 
 def test_without_any_it_is_ours():

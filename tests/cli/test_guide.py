@@ -61,4 +61,4 @@ def test_the_training_loop_of_the_guide_is_compared(tmp_path):
     ]
     assert " leads: its mean test accuracy" in shown
     assert " leads: its mean test accuracy" in done.stdout
-    assert (tmp_path / "results/train/report/index.html").exists()
+    assert (tmp_path / "results/my_loop-train/report/index.html").exists()

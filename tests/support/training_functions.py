@@ -122,6 +122,12 @@ def beep(make_optimizer, seed):
     raise ValueError("\x1b[31mred\x07")
 
 
+def return_graph(make_optimizer, seed):
+    """Return a loss that could still be differentiated."""
+    train(make_optimizer, seed, epochs=1)
+    return {"loss": nn.Parameter(torch.ones(())) * 2}
+
+
 def break_down(make_optimizer, seed):
     """Fail."""
     raise ValueError("the disk of the user's is full")

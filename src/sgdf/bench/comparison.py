@@ -8,7 +8,7 @@ import operator
 import shutil
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -121,13 +121,15 @@ def compare(
         )
     crew = Crew(workers)
     experiment = resolve_machine(read(document), crew.threads)
-    for line in unreached_milestones(experiment.runs):
-        warnings.warn(line, stacklevel=2)
     store = Path(out) if out is not None else Path("results") / experiment.name
     deciding = {} if keep_going else first_runs(experiment.runs)
     plan = Plan(experiment.runs, store, first_runs=deciding)
-    _do_runs(Conduct(plan, experiment), crew, retry, _printing(say))
-    return Comparison(store, tuple(run.key for run in experiment.runs))
+    conduct = Conduct(plan, experiment)
+    notices = tuple(_notices_of_other_runs(conduct))
+    for line in (*unreached_milestones(experiment.runs), *notices):
+        warnings.warn(line, stacklevel=2)
+    _do_runs(conduct, crew, retry, _printing(say))
+    return Comparison(store, plan.keys, notices)
 
 
 @dataclass(frozen=True, repr=False)
@@ -137,10 +139,12 @@ class Comparison:
     Attributes:
         store: the folder that keeps the runs.
         keys: the keys of the runs that were compared.
+        notices: why the results may not be those of the present code.
     """
 
     store: Path
     keys: tuple[str, ...]
+    notices: tuple[str, ...] = ()
 
     @cached_property
     def report(self) -> Report:
@@ -179,7 +183,7 @@ class Comparison:
         """Return the table of results, and the verdict."""
         document, text = self.report.document, io.StringIO()
         console = Console(file=text, width=shutil.get_terminal_size().columns, color_system=None)
-        for part in (*document.summary, *results_in_brief(document)):
+        for part in (*self.notices, *document.summary, *results_in_brief(document)):
             shown = visible(part) if isinstance(part, str) else part
             console.print(shown, markup=False, highlight=False)
         return "\n".join(map(str.rstrip, text.getvalue().splitlines()))
@@ -195,8 +199,6 @@ def _do_runs(conduct: Conduct, crew: Crew, retry: bool, say: Callable[[str], obj
     names = labels({run.key: run.as_table() for run in runs})
     conduct.prepare(retry)
     say(f"{plural(len(runs), 'run')}, {done} done, in {conduct.plan.store}")
-    _warn_of_other_runs(conduct)
-
     unfinished: dict[str, None] = {}
 
     def show(run: str, event: Event) -> None:
@@ -226,22 +228,20 @@ def _do_runs(conduct: Conduct, crew: Crew, retry: bool, say: Callable[[str], obj
         say(line)
 
 
-def _warn_of_other_runs(conduct: Conduct) -> None:
-    """Warn of finished runs of another source, and of those that differ in threads alone."""
+def _notices_of_other_runs(conduct: Conduct) -> Iterator[str]:
+    """Yield lines about finished runs of another source, and of those with other threads."""
     changed = count_other_sources(conduct.store, conduct.with_result)
     if changed:
-        warnings.warn(
+        yield (
             f"{plural(changed, 'finished run')} of {conduct.plan.store} had another version of the "
             "task's or the optimizer's source, and will not be done again; choose another folder "
-            "with out= to train with the present version.",
-            stacklevel=4,
+            "with out= to train with the present version."
         )
     threads = {} if conduct.with_result else count_other_threads(conduct)
     for number, count in threads.items():
-        warnings.warn(
-            f"{plural(count, 'run')} of {conduct.plan.store} are the same but for their number of "
-            f"threads; threads={number} counts them, too.",
-            stacklevel=4,
+        yield (
+            f"{plural(count, 'finished run')} of {conduct.plan.store} had another number of "
+            f"threads and are otherwise the same; threads={number} counts them, too."
         )
 
 
@@ -299,9 +299,14 @@ def _unquoted(value: Any) -> Any:
 
 
 def _experiment_name(task: str) -> str:
-    """Return the name of the experiment on a task: that of the class or function alone."""
-    name = task if task in TASKS else task.rpartition(":")[2]
-    return name if NAME.fullmatch(name) else "experiment"
+    """Return the name of the experiment on a task: that of its module and its own.
+
+    Many scripts have a function ``train``, and each needs a folder of its own.
+    """
+    module, _, name = task.rpartition(":")
+    own = "" if module == "__main__" else module.rpartition(".")[2]
+    found = task if task in TASKS else "-".join(filter(None, [own, name]))
+    return found if NAME.fullmatch(found) else "experiment"
 
 
 def _refuse_in_worker() -> None:

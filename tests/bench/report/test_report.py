@@ -150,7 +150,7 @@ def test_runs_without_a_result_are_listed(written):
         "waiting": "2 of 4 epochs",
     }
     assert "36 of 39 runs finished" in report.document.summary[0]
-    assert f'listed under "{trouble.title}"' in report.document.summary[1]
+    assert f'lists the others under "{trouble.title}"' in report.document.summary[1]
     assert "RuntimeError" in (written[1] / "tables/trouble.csv").read_text()
 
 

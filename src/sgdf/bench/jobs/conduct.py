@@ -217,10 +217,11 @@ class Conduct:
 
 
 def count_other_threads(conduct: Conduct) -> dict[int, int]:
-    """Return how many runs of the store are the same but for their threads, by number of these."""
+    """Return how many runs with a result are the same but for their threads, by these."""
     wanted = {_without_threads(run.as_table()) for run in conduct.plan.runs}
     own = set(conduct.plan.keys)
-    tables = [folder.table() for folder in conduct.store.folders() if folder.key not in own]
+    others = (folder for folder in conduct.store.folders() if folder.key not in own)
+    tables = [folder.table() for folder in others if folder.result() is not None]
     return Counter(
         table["train"]["threads"] for table in tables if table and _without_threads(table) in wanted
     )

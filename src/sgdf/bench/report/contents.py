@@ -19,7 +19,7 @@ from ..paper.published import Published
 from ..store.run_folder import State
 from .curves import plots
 from .description import about_lines, failures_of, model_and_data, origin_of, title_of
-from .findings import Findings, Setting
+from .findings import Findings, RunRecord, Setting
 from .optimizer_styles import optimizer_styles
 from .tables import LEFT_OUT, tables, what_was_trained
 from .targets import Target
@@ -81,7 +81,7 @@ def _summary(findings: Findings) -> tuple[str, ...]:
     lines = [
         f"{plural(len(findings.optimizers), 'optimizer')} on "
         f"{plural(len(findings.problems), 'problem')}: {finished} of {plural(len(runs), 'run')} "
-        "finished."
+        f"finished{_lost_in_words(runs)}."
     ]
     if without_value:
         one = without_value == 1
@@ -90,10 +90,16 @@ def _summary(findings: Findings) -> tuple[str, ...]:
             f"of {'its' if one else 'their'} metric, and {'is' if one else 'are'} in no mean."
         )
     if finished < len(runs) or findings.unreadable or without_value:
-        lines.append(f'Runs without a result are listed under "{LEFT_OUT}".')
+        lines.append(f'The report lists the others under "{LEFT_OUT}".')
     if max((problem.most_seeds for problem in findings.problems), default=0) == 1:
         lines.append("Each setting has at most one seed that finished, so no figure has a spread.")
     return tuple(lines)
+
+
+def _lost_in_words(runs: Sequence[RunRecord]) -> str:
+    """Return how many runs diverged and failed, to end a sentence with."""
+    counts = [(s, sum(run.state is s for run in runs)) for s in (State.DIVERGED, State.FAILED)]
+    return "".join(f", {count} {state.value}" for state, count in counts if count)
 
 
 def _warnings(verdicts: Mapping[str, Verdict]) -> list[str]:

@@ -217,10 +217,12 @@ class Verdict:
                 f"least {FEWEST_SEEDS}."
             )
         if self._tests and not any(pair.better for pair in self.pairs):
-            return (
-                f"No difference between the {len(self.ranked)} settings is significant at 5 % "
-                f"({self._tests_in_words})."
-            )
+            pairs = [pair for pair in self.pairs if pair.is_tested]
+            tested = {setting.key for pair in pairs for setting in (pair.first, pair.second)}
+            which = f"the {len(tested)} settings"
+            if len(tested) < len(self.ranked):
+                which = f"{len(tested)} of the {len(self.ranked)} settings"
+            return f"No difference between {which} is significant at 5 % ({self._tests_in_words})."
         if self.alike and not self.worse and not self.better:
             names = listed([setting.name for setting in self.alike], MOST_NAMED)
             differ = "difference of the leader from {} is"

@@ -308,7 +308,8 @@ def _training_of_function(table: Table) -> Training:
     if decided:
         raise SpecError(
             f"{decided[0]}: the task is a function that trains by itself, and decides this; make "
-            "it an argument of the function, and an option of the task"
+            "it an argument of the function and give it as an option of the task, in [task] or as "
+            "options={…} of compare"
         )
     return read_table(Training, {**given, "by_function": True}, "train")
 

@@ -21,7 +21,7 @@ def as_numbers(metrics: Mapping[str, Any]) -> Figures:
     numbers = {}
     for name, value in metrics.items():
         try:
-            numbers[name] = float(value)
+            numbers[name] = float(value.detach() if isinstance(value, Tensor) else value)
         except (TypeError, ValueError, RuntimeError) as error:
             raise ValueError(f"the metric {name!r} is not a number: {error}") from error
     return numbers
