@@ -18,7 +18,7 @@ FLOORS = [
     {"sgdf.filter", "sgdf.present"},
     {"sgdf.directions"},
     {"sgdf.optim"},
-    {"sgdf.monitor", "sgdf.environment"},
+    {"sgdf.monitor", "sgdf.theory", "sgdf.environment"},
     {"sgdf.bench.errors"},
     {"sgdf.bench.store"},
     {"sgdf.bench.catalog", "sgdf.bench.baselines"},

@@ -4,7 +4,7 @@ import importlib
 import typing
 
 if typing.TYPE_CHECKING:
-    from . import monitor
+    from . import monitor, theory
     from .filter import FilterOutput, filter_gradient
     from .optim.filter_adam import FilterAdam
     from .optim.filter_muon import FilterMuon
@@ -28,6 +28,7 @@ __all__ = [
     "monitor",
     "muon_groups",
     "take_over",
+    "theory",
 ]
 __version__ = "0.1.0"
 
@@ -45,6 +46,7 @@ _HOMES = {
     "monitor": "monitor",
     "muon_groups": "optim.groups",
     "take_over": "optim.take_over",
+    "theory": "theory",
 }
 
 
@@ -52,9 +54,8 @@ def __getattr__(name: str) -> object:
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     home = importlib.import_module(f".{_HOMES[name]}", __name__)
-    value = (
-        home if _HOMES[name] == name else getattr(home, name)
-    )  # `monitor` names the module itself
+    # `monitor` and `theory` name the module itself.
+    value = home if _HOMES[name] == name else getattr(home, name)
     globals()[name] = value
     return value
 

@@ -47,6 +47,7 @@ assert "torch" not in sys.modules
 from sgdf import SGDF, monitor
 assert SGDF is sgdf.SGDF is sys.modules["sgdf.optim.sgdf"].SGDF
 assert monitor is sys.modules["sgdf.monitor"]
+assert sgdf.theory is sys.modules["sgdf.theory"]
 assert set(sgdf.__all__) <= set(dir(sgdf))
 sgdf.nonsense
 """

@@ -14,7 +14,8 @@ PAGES = sorted(
 )
 API = (ROOT / "docs/reference/api.md").read_text()
 NAMES = [name for name in sgdf.__all__ if not name.startswith("__")]
-FUNCTIONS = [n for n in NAMES if n not in ("FilterOutput", "monitor")] + ["monitor.attach"]
+INNER = ["monitor.attach", "theory.kalman"]
+FUNCTIONS = [n for n in NAMES if n not in ("FilterOutput", "monitor", "theory")] + INNER
 
 each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 
