@@ -113,6 +113,14 @@ def test_a_search_whose_journal_was_put_aside_trains_no_finished_run_again(tmp_p
     assert len(begun) <= len(pruned)
 
 
+@pytest.mark.parametrize("line", [b"[" * 100_000, b"[]", b"null", b"7"])
+def test_a_line_that_is_no_operation_is_named(line, tmp_path):
+    path = tmp_path / "search.journal"
+    path.write_bytes(b'{"op_code":0}\n' + line + b"\n")
+    with pytest.raises(DamagedError, match=rf"{path}: line 2 of 2 is not as it was written"):
+        list(Journal(path).read_logs(0))
+
+
 @pytest.mark.parametrize("kind", ["pipe", "folder"])
 def test_what_is_no_file_is_named(kind, tmp_path):
     path = tmp_path / "search.journal"

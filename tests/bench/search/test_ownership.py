@@ -108,6 +108,30 @@ def test_a_lost_id_begins_no_new_search(content, tmp_path):
         search_of(tmp_path, trials=1, **SGD)
 
 
+@pytest.mark.parametrize("elsewhere", [move, link])
+def test_a_lost_id_is_named_in_another_place_too(elsewhere, tmp_path):
+    search_of(tmp_path / "store", trials=1, **SGD)
+    store = elsewhere(tmp_path / "store")
+    (store / "search" / "id").unlink()
+    with pytest.raises(DamagedError, match=r"search/id: is not the id of a search in .*journal"):
+        search_of(store, trials=1, **SGD)
+
+
+def test_a_journal_that_was_put_aside_is_begun_again_whichever_version_began_it(tmp_path):
+    search = search_of(tmp_path, trials=1, **SGD)
+    write_mark_as_earlier_versions(search)
+    (tmp_path / "search.journal").rename(tmp_path / "aside")
+    assert SearchResult(search_of(tmp_path, trials=1, **SGD)).spent == 0
+
+
+def test_a_damaged_id_is_named_without_trials_too(tmp_path):
+    search_of(tmp_path, trials=1, **SGD)
+    (tmp_path / "search" / "id").write_text("no id")
+    (tmp_path / "search.journal").unlink()
+    with pytest.raises(DamagedError, match=r"search/id: is not the id of a search, which has 8"):
+        search_of(tmp_path, trials=1, **SGD)
+
+
 def test_a_process_that_died_before_it_made_a_study_begins_again(tmp_path):
     url = f"sqlite:///{tmp_path / 'trials.db'}"
     search_of(tmp_path / "other", storage=url, trials=1, **SGD)
