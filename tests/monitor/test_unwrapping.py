@@ -5,6 +5,8 @@ import torch
 
 import sgdf
 
+pytestmark = pytest.mark.usefixtures("_watchdog")
+
 
 class Wrapper:
     """Wrap an optimizer as accelerate and Lightning do: ``step`` is passed on."""

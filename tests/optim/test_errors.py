@@ -121,6 +121,15 @@ def test_checkpoint_of_another_model_is_refused(case, spoil, message):
     assert_equal(snapshot(optimizer), good)
 
 
+@each_case
+@pytest.mark.parametrize("bad", [None, []], ids=repr)
+def test_checkpoint_that_is_no_dict_is_refused(case, bad):
+    optimizer, good = trained(case)
+    with pytest.raises(TypeError, match="Invalid checkpoint, expected a dict"):
+        optimizer.load_state_dict(bad)
+    assert_equal(snapshot(optimizer), good)
+
+
 MISSING = object()
 BAD_BUFFERS = [
     (MISSING, "is missing"),
@@ -128,6 +137,7 @@ BAD_BUFFERS = [
     (None, "is not a dense tensor: None"),
     ([0.0] * 5, "is not a dense tensor"),
     (torch.zeros(5).to_sparse(), "is not a dense tensor"),
+    (torch.zeros(5, device="meta"), "has no values: it is on the device meta"),
     (torch.zeros(5, dtype=torch.complex64), "has dtype torch.complex64"),
 ]
 BAD_STEPS = [
