@@ -80,7 +80,7 @@ class Lines(Screen):
         say(self.console, text)
 
 
-class _PlainColumn(TextColumn):
+class PlainColumn(TextColumn):
     """A column of names and figures, which are text and no markup."""
 
     def render(self, task: Bar) -> Text:
@@ -94,12 +94,12 @@ class Bars(Screen):
     def __init__(self, *screen: Any, **more: Any) -> None:
         super().__init__(*screen, **more)
         self.progress = Progress(
-            _PlainColumn("{task.description}"),
+            PlainColumn("{task.description}"),
             BarColumn(bar_width=24),
             MofNCompleteColumn(),
             TimeElapsedColumn(),
             TimeRemainingColumn(elapsed_when_finished=False),
-            _PlainColumn("{task.fields[figures]}"),
+            PlainColumn("{task.fields[figures]}"),
             console=self.console,
             transient=True,
         )

@@ -10,14 +10,11 @@ from typing import Any
 
 from ...present import formats
 from ...present.document import Document
-from ...present.page import page
-from ...present.table import Table
-from ...present.words import plural
-from ..errors import SpecError, StoreError
+from ..errors import SpecError
 from ..paper.published import Published, published
-from ..store import files
 from ..store.run_folder import RunFolder, Store
 from .contents import build_document
+from .document_files import write_document, write_text
 from .findings import Findings, gather
 from .results_json import results_json
 from .targets import Target
@@ -74,29 +71,11 @@ class Report:
 
     def write(self, folder: Path) -> Path:
         """Write the report in every format, and return the path of the page."""
-        with files.store_errors(folder):
-            for part in ("figures", "tables"):
-                if (folder / part).is_symlink():
-                    raise StoreError(f"{folder / part} is a link: nothing is written through it")
-                (folder / part).mkdir(parents=True, exist_ok=True)
-                for path in (folder / part).iterdir():
-                    if WRITTEN_BY_REPORTS.fullmatch(path.name):
-                        path.unlink()
-        plots, tables = self.document.plots, self.document.tables
-        for name in [*(plot.name for plot in plots), *(table.name for table in tables)]:
-            assert WRITTEN_BY_REPORTS.fullmatch(f"{name}.csv"), f"{name} would never be removed"
-        for plot in plots:
-            with files.store_errors(folder / "figures"):
-                plot.write(folder / "figures")
-        for table in tables:
-            _write(folder / "tables" / f"{table.name}.csv", formats.comma_separated(table))
+        page = write_document(self.document, folder, WRITTEN_BY_REPORTS)
         rows = [[_csv_value(value) for value in row] for row in run_rows(self.findings)]
-        _write(folder / "runs.csv", formats.comma_separated_rows(rows))
-        _write(folder / "results.json", results_json(self.findings))
-        _write(folder / "report.md", _markdown(self.document))
-        _write(folder / "tables.tex", _latex(self.document))
-        _write(folder / "index.html", page(self.document))
-        return folder / "index.html"
+        write_text(folder / "runs.csv", formats.comma_separated_rows(rows))
+        write_text(folder / "results.json", results_json(self.findings))
+        return page
 
 
 def _choose_targets(findings: Findings, wanted: Mapping[str, float]) -> Iterator[Target]:
@@ -125,57 +104,6 @@ def _choose_targets(findings: Findings, wanted: Mapping[str, float]) -> Iterator
         target = Target.of(problem, value)
         if target is not None:
             yield target
-
-
-def _write(path: Path, text: str) -> None:
-    files.write(path, text.encode("utf-8", "replace"))
-
-
-def _markdown(document: Document) -> str:
-    text = formats.markdown_text
-    parts = [
-        f"# {text(document.title)}\n",
-        *(f"{text(line)}\n" for line in (*document.about, document.origin, *document.summary)),
-    ]
-    for section in document.sections:
-        parts.append(f"## {text(section)}\n")
-        parts += [f"{text(line)}\n" for line in document.notes.get(section, ())]
-        parts += [
-            formats.markdown(part)
-            if isinstance(part, Table)
-            else f"### {text(part.title)}\n\n{text(part.about)}\n\n"
-            f"![{text(part.title)}](figures/{part.name}.png)\n"
-            for part in document.parts(section)
-        ]
-    if document.failures:
-        parts.append("## Failures\n")
-    for failure in document.failures:
-        names = "\n".join(f"- {text(run)}" for run in failure.runs)
-        parts.append(f"### {text(failure.error)}\n\n{names}\n\n{_code_block(failure.traceback)}\n")
-    parts.append(f"## Settings, runs and commands\n\n{text(document.where)}\n")
-    for detail in document.details:
-        code = "\n".join([detail.spec, *detail.commands])
-        parts.append(f"### {text(detail.title)}\n\n{_code_block(code)}\n")
-        parts += [f"{text(detail.obstacle)}\n"] if detail.obstacle else []
-    parts.append("## Environments\n")
-    for environment, runs in document.environments:
-        line = ", ".join(f"{key} {value}" for key, value in environment.items())
-        parts.append(f"- {plural(len(runs), 'run')}: {text(line)}\n")
-    return "\n".join(parts)
-
-
-def _code_block(text: str) -> str:
-    """Return text as a code block, whose fence is longer than any in the text."""
-    fence = "`" * max(3, 1 + max(map(len, re.findall("`+", text)), default=0))
-    return f"{fence}\n{text}\n{fence}"
-
-
-def _latex(document: Document) -> str:
-    head = (
-        "% Needs booktabs, longtable and graphicx; names in other scripts need a Unicode engine.\n"
-    )
-    summary = [f"% {formats.one_line(line)}" for line in document.summary]
-    return "\n".join([head, *summary, *map(formats.latex, document.tables)])
 
 
 def run_rows(findings: Findings) -> Iterator[list[Any]]:

@@ -34,6 +34,7 @@ class Moment:
         optimizer: the name of the optimizer whose step it is.
         task: with its model and data.
         optimizers: all of them, by name.
+        batch: the batch that the gradients are of; the last one, if they are of several.
         scale: what the gradients are multiplied by, in float16; else 1.
     """
 
@@ -42,6 +43,7 @@ class Moment:
     optimizer: str
     task: Task
     optimizers: Mapping[str, Optimizer]
+    batch: Any = None
     scale: float = 1.0
 
     def gradients(self) -> dict[str, Tensor]:
@@ -58,7 +60,7 @@ class Moment:
 class Probe(Protocol):
     """The object that a ``[[probe]]`` of an experiment names: made once for each run."""
 
-    def __call__(self, moment: Moment) -> Mapping[str, float] | None:
+    def __call__(self, moment: Moment, /) -> Mapping[str, float] | None:
         """Return the numbers to keep, if any."""
 
 
@@ -79,21 +81,31 @@ class Probes:
     """
 
     def __init__(self, specs: Sequence[ProbeSpec]) -> None:
-        self.probes: list[tuple[ProbeSpec, Probe]] = [
-            (spec, find(spec.name, PROBES, "probe")(**spec.options)) for spec in specs
-        ]
+        self.probes: list[tuple[str, int, Probe]] = []
         self.rows: list[dict[str, Any]] = []
+        for spec in specs:
+            self.add(find(spec.name, PROBES, "probe")(**spec.options), spec.name, spec.every)
+
+    def add(self, probe: Probe, name: str, every: int = 1) -> None:
+        """Add a probe.
+
+        Args:
+            probe: the probe.
+            name: what its rows and errors call it.
+            every: how many steps lie between two of its looks.
+        """
+        self.probes.append((name, every, probe))
 
     def look(self, moment: Moment) -> None:
         """Let each probe whose turn it is look at a step."""
-        for spec, probe in self.probes:
-            if moment.step % spec.every:
+        for name, every, probe in self.probes:
+            if moment.step % every:
                 continue
-            with _unchanged(moment, spec.name), torch.no_grad():
+            with _unchanged(moment, name), torch.no_grad():
                 numbers = probe(moment)
             if numbers:
-                row = {"probe": spec.name, "step": moment.step, "optimizer": moment.optimizer}
-                self.rows.append({**row, **{name: float(v) for name, v in numbers.items()}, **row})
+                row = {"probe": name, "step": moment.step, "optimizer": moment.optimizer}
+                self.rows.append({**row, **{key: float(v) for key, v in numbers.items()}, **row})
 
 
 @contextmanager

@@ -26,7 +26,7 @@ from ..tasks import Task, find_task
 from ..tasks.base import metric_of, splits_of
 from .meter import Meter, as_numbers
 from .nonfinite import first_nonfinite
-from .probe import Moment, Probes
+from .probe import Moment, Probe, Probes
 from .randomness import capture, derived_seed, restore, seed_all, seeded
 from .ranks import Ranks
 from .update import LossUpdate, precision
@@ -98,7 +98,7 @@ class Trainer:
         self.rows: list[Row] = []
         self.probes = Probes(probes if ranks.rank == 0 else ())
         if self.probes.probes:
-            self.update.before_step = self._probe
+            self.update.before_step = self._look
         self._resumed: dict[str, Any] | None = None
         self._epoch_start: dict[str, Any] = {}
         self._batch: Any = None
@@ -341,13 +341,20 @@ class Trainer:
             raise ValueError(f"the task selects by {wanted!r}, but evaluates {', '.join(metrics)}")
         return metrics
 
-    def _probe(self, optimizer: str) -> None:
+    def attach(self, probe: Probe) -> None:
+        """Let one more probe look at every step."""
+        self.probes.add(probe, getattr(probe, "__name__", type(probe).__name__))
+        self.update.before_step = self._look
+
+    def _look(self, optimizer: str) -> None:
         """Let the probes look at the step that an optimizer is about to take."""
         update = self.update
         scale = update.scaler.get_scale() if update.scales and update.clip_norm is None else 1.0
         model, self.task.model = self.task.model, self.model
         self.probes.look(
-            Moment(self.step + 1, self.epoch, optimizer, self.task, self.optimizers, scale)
+            Moment(
+                self.step + 1, self.epoch, optimizer, self.task, self.optimizers, self._batch, scale
+            )
         )
         self.task.model = model
 

@@ -1,0 +1,153 @@
+"""The runs that an analysis is about: trained ones in folders, or those of an experiment."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..bench.errors import SpecError, naming
+from ..bench.spec.labels import Labels, order
+from ..bench.spec.read import load, read
+from ..bench.spec.run import Run
+from ..bench.store.records import Figures, Result, Table, figures_on
+from ..bench.store.run_folder import RunFolder, State
+from ..present.words import listed, plural
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from ..bench.tasks import Task
+
+
+@dataclass(frozen=True)
+class AnalysedRun:
+    """A run of the bench, as an analysis sees it.
+
+    Attributes:
+        run: the run with all of its settings.
+        setting: the name of its setting among those that are analysed: the optimizer, and the
+            options in which it differs from others. Runs that differ in the seed alone share it.
+        folder: the folder of a run that was trained.
+        result: the result of a run that was trained.
+    """
+
+    run: Run
+    setting: str
+    folder: Path | None = None
+    result: Result | None = None
+
+    @property
+    def optimizer(self) -> str:
+        """The name of its optimizer, which its colour depends on."""
+        return self.run.optimizer.name
+
+    @property
+    def name(self) -> str:
+        """Its setting and its seed."""
+        return f"{self.setting}, seed {self.run.seed}"
+
+    @property
+    def weights(self) -> str:
+        """The digest of the trained weights; empty if the run was not trained."""
+        return self.result["weights"] if self.result else ""
+
+    def last(self, split: str) -> Figures:
+        """Return the figures at the last epoch, whose weights are analysed."""
+        record = self.result.get("last") if self.result else None
+        return figures_on(record, split) if record else {}
+
+    def open(self) -> tuple[Task, nn.Module]:
+        """Return the task and the trained model."""
+        from ..bench.training.open_run import open_run  # torch takes a second to import
+
+        assert self.folder is not None, "only a trained run has weights"
+        return open_run(self.folder)
+
+
+def trained_runs(
+    folders: Sequence[RunFolder], optimizers: Collection[str] = (), seeds: Collection[int] = ()
+) -> list[AnalysedRun]:
+    """Return the finished runs among these folders, in the order of their settings.
+
+    Args:
+        folders: the folders of runs.
+        optimizers: only runs of these; all if empty.
+        seeds: only runs with these seeds; all if empty.
+
+    Raises:
+        SpecError: if none is finished, or none is left by the choice.
+    """
+    finished, others = [], 0
+    for folder in folders:
+        state, result = folder.state_and_result()
+        table = folder.table() if state is State.FINISHED else None
+        if table is None or table["train"].get("by_function"):
+            others += 1
+        else:
+            run = read(dict(table), build=False).runs[0]
+            finished.append((run, folder.path, result))
+    if not finished:
+        raise SpecError(
+            f"no finished run among {plural(others, 'run')}, or none that has a checkpoint; "
+            "sgdf status shows them"
+        )
+    chosen = _choose([run for run, _, _ in finished], optimizers, seeds)
+    settings = _setting_names(chosen)
+    by_key = {run.key: (folder, result) for run, folder, result in finished}
+    return [AnalysedRun(run, settings[run.key], *by_key[run.key]) for run in chosen]
+
+
+def experiment_runs(
+    sources: Sequence[str],
+    changes: Table | None = None,
+    optimizers: Collection[str] = (),
+    seeds: Collection[int] = (),
+) -> list[AnalysedRun]:
+    """Return the runs of experiments, for an analysis that trains them itself.
+
+    Args:
+        sources: names of bundled experiments, or paths of files, such as the ``spec.toml`` of a
+            run.
+        changes: values that take the place of those in the files, by dotted key.
+        optimizers: only runs of these; all if empty.
+        seeds: only runs with these seeds; all if empty.
+    """
+    from ..bench.spec.machine import resolve_machine  # torch takes a second to import
+
+    found: dict[str, Run] = {}
+    for source in sources:
+        experiment = load(source, changes)
+        with naming(source):
+            if any(run.train.by_function for run in experiment.runs):
+                raise SpecError("its task is a function that trains by itself; nobody can watch it")
+            found |= {run.key: run for run in resolve_machine(experiment, threads=1).runs}
+    runs = _choose(found.values(), optimizers, seeds)
+    settings = _setting_names(runs)
+    return [AnalysedRun(run, settings[run.key]) for run in runs]
+
+
+def _choose(runs: Iterable[Run], optimizers: Collection[str], seeds: Collection[int]) -> list[Run]:
+    runs = sorted(runs, key=lambda run: (order(run.as_table()), run.seed))
+    known = list(dict.fromkeys(run.optimizer.name for run in runs))
+    unknown = [name for name in optimizers if name not in known]
+    if unknown:
+        raise SpecError(f"no run of {listed(unknown)}; there are runs of {listed(known)}")
+    chosen = [
+        run
+        for run in runs
+        if (not optimizers or run.optimizer.name in optimizers) and (not seeds or run.seed in seeds)
+    ]
+    if not chosen:
+        there = listed([str(seed) for seed in sorted({run.seed for run in runs})])
+        raise SpecError(f"no run with such a seed; there are runs with {there}")
+    return chosen
+
+
+def _setting_names(runs: Sequence[Run]) -> dict[str, str]:
+    """Return the name of each run's setting by its key; the task is named if there are several."""
+    names = Labels([run.as_table() for run in runs])
+    parts = {run.key: names.setting(run.as_table()) for run in runs}
+    several = len({tuple(part[:1]) for part in parts.values()}) > 1
+    return {key: ", ".join(part[0 if several else 1 :]) for key, part in parts.items()}

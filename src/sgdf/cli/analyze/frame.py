@@ -1,0 +1,171 @@
+"""What the commands of ``sgdf analyze`` share: which runs they mean, and how they end."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ...present.words import plural
+from ..conclude import leave_stopped
+from ..console import make_console, refusing, say, show
+from ..options import out_option
+from ..places import RESULTS, find_stores
+
+if TYPE_CHECKING:
+    from ...analysis.conduct import Analysis, Watcher
+    from ...analysis.runs import AnalysedRun
+    from ...bench.store.run_folder import RunFolder
+
+TrainedRuns = Annotated[
+    list[Path],
+    typer.Argument(
+        metavar="RUN...",
+        help="Folders of finished runs, as in results/digits/runs/KEY, or of all runs of an "
+        "experiment, as in results/digits or just digits.",
+    ),
+]
+Experiments = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="EXPERIMENT...",
+        help="Bundled experiments (see sgdf experiments), TOML files, or folders of runs: the "
+        "analysis trains each of their runs from its beginning.",
+    ),
+]
+OnlyOptimizers = Annotated[
+    list[str] | None,
+    typer.Option("--optimizer", metavar="NAME", help="Only runs of this one. May be repeated."),
+]
+OnlySeeds = Annotated[
+    list[int] | None,
+    typer.Option("--seed", metavar="SEED", help="Only runs with this seed. May be repeated."),
+]
+Out = Annotated[
+    str | None,
+    out_option("Folder to write to. Default: analysis/NAME in the folder of the runs."),
+]
+
+
+def conduct(
+    analysis: Analysis, runs: Sequence[AnalysedRun], folder: Path, threads: int | None
+) -> None:
+    """Measure the runs, write the page, and show its main tables."""
+    import torch
+
+    from ...analysis.conduct import measure_runs
+    from ...analysis.page import write_analysis
+    from ..show.analysis import terminal_table
+
+    if threads:
+        torch.set_num_threads(threads)
+    console = make_console()
+    say(console, f"{analysis.title}: {plural(len(runs), 'run')}, in {folder}")
+    with refusing(), _progress(len(runs)) as watch:
+        try:
+            measured = measure_runs(analysis, runs, folder, watch)
+        except KeyboardInterrupt:
+            raise leave_stopped(console) from None
+    if not measured:
+        say(console, "Another process measures them all; run the same command when it has ended.")
+        raise typer.Exit(1)
+    with refusing():
+        document = write_analysis(analysis, measured, _command(), folder)
+    for line in document.summary:
+        say(console, line)
+    for table in document.tables:
+        show(console, ("", terminal_table(table)))
+    console.print()
+    if len(measured) < len(runs):
+        left = plural(len(runs) - len(measured), "run")
+        say(console, f"Another process still measures {left}; the page does not show them yet.")
+    say(console, f"Page: {folder / 'index.html'}")
+    say(console, "The same beside it: report.md, tables.tex, results.json, tables/, figures/")
+
+
+def find_trained(
+    places: Sequence[Path], optimizers: Sequence[str] | None, seeds: Sequence[int] | None
+) -> tuple[list[AnalysedRun], Path]:
+    """Return the finished runs at some places, and the folder that an analysis is written to."""
+    from ...analysis.runs import trained_runs
+    from ...bench.store.run_folder import RunFolder, Store, is_run_folder
+
+    folders: list[RunFolder] = []
+    stores: list[Path] = []
+    for place in places:
+        if is_run_folder(place):
+            folders.append(RunFolder(place.absolute()))
+            stores.append(place.absolute().parents[1])
+        else:
+            found = find_stores(place)
+            stores += found
+            folders += [folder for store in found for folder in Store(store).folders()]
+    unique = {folder.path.resolve(): folder for folder in folders}
+    return trained_runs(list(unique.values()), optimizers or (), seeds or ()), stores[0]
+
+
+def find_to_train(
+    sources: Sequence[str],
+    changes: dict[str, Any],
+    optimizers: Sequence[str] | None,
+    seeds: Sequence[int] | None,
+) -> tuple[list[AnalysedRun], Path]:
+    """Return the runs that some experiments name, and the folder that an analysis is written to."""
+    from ...analysis.runs import experiment_runs
+    from ...bench.spec.bundled import bundled_experiments
+    from ...bench.store.run_folder import is_run_folder, store_of
+
+    documents: list[str] = []
+    for source in sources:
+        path = Path(source)
+        if is_run_folder(path):
+            documents.append(str(path / "spec.toml"))
+        elif source in bundled_experiments() or path.suffix == ".toml":
+            documents.append(source)
+        else:
+            documents += [
+                str(run / "spec.toml")
+                for store in find_stores(path)
+                for run in sorted((store / "runs").iterdir())
+                if is_run_folder(run)
+            ]
+    runs = experiment_runs(documents, changes, optimizers or (), seeds or ())
+    return runs, store_of(documents[0]) or RESULTS / Path(documents[0]).stem
+
+
+def _command() -> str:
+    return shlex.join(["sgdf", *sys.argv[1:]])
+
+
+@contextmanager
+def _progress(count: int) -> Iterator[Watcher]:
+    """Show how far the measurements are; yield what they report to."""
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TimeRemainingColumn
+
+    from ..progress import PlainColumn
+
+    console = make_console(stderr=True)
+    columns = (
+        PlainColumn("{task.description}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console, transient=True) as progress:
+        bar = progress.add_task("", total=float(count))
+        finished = 0
+
+        def watch(run: AnalysedRun, share: float) -> None:
+            nonlocal finished
+            finished += share == 1.0
+            done = finished if share == 1.0 else finished + share
+            progress.update(bar, completed=done, description=run.name)
+            if share == 1.0 and not console.is_terminal:
+                say(console, f"measured {run.name}")
+
+        yield watch
