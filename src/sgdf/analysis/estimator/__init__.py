@@ -1,0 +1,1 @@
+"""How close the estimates of filters are to the gradient that they stand for."""
