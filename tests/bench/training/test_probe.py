@@ -1,6 +1,7 @@
 """Probes: they see the gradients between backward and step, and change nothing."""
 
 import random
+import time
 from typing import ClassVar
 
 import numpy as np
@@ -195,3 +196,152 @@ def test_gradients_are_those_before_the_scaler(monkeypatch):
         trainer.fit(lambda trainer: None)
         norms[precision] = trainer.probes.rows[0]["norm"]
     assert norms["float16"] == pytest.approx(norms["float32"], rel=0.05)
+
+
+class Stride:
+    """Measures how far the step moves the parameters."""
+
+    def __call__(self, moment):
+        """Return a function that measures it after the step."""
+        before = [param.clone() for param in moment.task.model.parameters()]
+        gradients = moment.gradients().values()
+
+        def measure():
+            params = list(moment.task.model.parameters())
+            assert all(map(torch.equal, gradients, (param.grad for param in params)))
+            moved = [old - new for old, new in zip(before, params, strict=True)]
+            return {"ratio": float(moved[0].norm() / params[0].grad.norm())}
+
+        return measure
+
+
+def test_a_probe_can_measure_right_after_the_step(store):
+    run = run_of(optimizer="sgd-vanilla")
+    _, state, line = do(run, store, probes=[ProbeSpec(f"{__name__}:Stride", {}, every=5)])
+    assert state is State.FINISHED, line
+    rows = store.folder(run.key).probe_rows()
+    assert [row["step"] for row in rows] == [5, 10]
+    assert [row["ratio"] for row in rows] == pytest.approx([0.1, 0.1])  # the learning rate
+
+
+class Mean:
+    """Keeps the running mean of the gradient of the first parameter, over all steps."""
+
+    def __init__(self, weight: float = 0.5, pair: tuple[int, int] = (1, 2)) -> None:
+        self.weight, self.mean = weight, torch.zeros(())
+
+    def watch(self, moment):
+        """Add a gradient to the mean."""
+        self.mean = self.mean.lerp(next(iter(moment.gradients().values())), self.weight)
+
+    def __call__(self, moment):
+        """Return the size of the mean."""
+        return {"size": float(self.mean.norm())}
+
+    def state(self):
+        """Return the mean."""
+        return {"mean": self.mean}
+
+    def load_state(self, state):
+        """Go on from a mean."""
+        self.mean = state["mean"]
+
+
+MEAN = ProbeSpec(f"{__name__}:Mean", {"weight": 0.5, "pair": (1, 2)}, every=3)
+
+
+def test_a_probe_that_watches_sees_the_steps_between_its_looks(store, run):
+    every = ProbeSpec(MEAN.name, MEAN.options, every=1)
+    folder, _, line = probed(run, store, MEAN, every)
+    rows = folder.probe_rows()
+    looks = [row for row in rows if row["probe"] == MEAN.name]
+    assert [row["step"] for row in looks] == [3, 6, 9, 12], line
+    sizes = {row["step"]: row["size"] for row in rows if row["probe"] == f"{MEAN.name} 2"}
+    assert len(sizes) == 12
+    assert [row["size"] for row in looks] == [sizes[row["step"]] for row in looks]
+
+
+def without_probes(found):
+    result, rows, kept, state = found
+    return result, rows, kept, {key: value for key, value in state.items() if key != "probes"}
+
+
+def test_a_resumed_probe_goes_on_from_its_state(tmp_path, run):
+    plain, whole, parts = (Store(tmp_path / name) for name in "abc")
+    do(run, plain)
+    probed(run, whole, MEAN)
+    folder, state, _ = do(run, parts, stop_after=5, probes=[MEAN])
+    assert state is State.PAUSED
+    as_a_worker_gets_it = read_job(Plan((run,), tmp_path, probes=(MEAN,)).as_json()).probes
+    probed(run, parts, *as_a_worker_gets_it)
+    assert folder.probe_rows() == whole.folder(run.key).probe_rows()
+    assert all(row["size"] > 0.0 for row in folder.probe_rows())
+    found = [without_probes(essence(store.folder(run.key))) for store in (plain, whole, parts)]
+    assert equal(found[0], found[1])
+    assert equal(found[0], found[2])
+
+
+@pytest.mark.parametrize(
+    "others",
+    [
+        (),
+        (NORM,),
+        (ProbeSpec(MEAN.name, {"weight": 0.25, "pair": (1, 2)}, every=3),),
+        (NORM, MEAN),
+    ],
+)
+def test_a_run_resumes_with_other_probes(others, tmp_path, run):
+    plain, parts = Store(tmp_path / "a"), Store(tmp_path / "b")
+    do(run, plain)
+    do(run, parts, stop_after=5, probes=[MEAN])
+    folder, state, line = probed(run, parts, *others)
+    assert state is State.FINISHED, line
+    assert not folder.notices
+    found = [without_probes(essence(store.folder(run.key))) for store in (plain, parts)]
+    assert equal(*found)
+
+
+def test_a_state_that_does_not_fit_its_probe_is_left_out(tmp_path, run, monkeypatch):
+    plain, parts = Store(tmp_path / "a"), Store(tmp_path / "b")
+    do(run, plain)
+    do(run, parts, stop_after=5, probes=[MEAN])
+    monkeypatch.setattr(Mean, "load_state", lambda self, state: state["another name"])
+    folder, state, line = probed(run, parts, MEAN)
+    assert state is State.FINISHED, line
+    (notice,) = folder.notices
+    assert f"the state of its probe '{MEAN.name}' does not fit (KeyError: 'another name')" in notice
+    assert not list(folder.path.glob("*.damaged"))
+    assert equal(*(without_probes(essence(s.folder(run.key))) for s in (plain, parts)))
+
+
+class Broken:
+    """Cannot look."""
+
+    def __call__(self, moment):
+        """Raise."""
+        raise IndexError("no such layer")
+
+
+def test_a_failure_names_the_probe_that_raised(store, run):
+    name = f"{__name__}:Broken"
+    folder, state, _ = probed(run, store, ProbeSpec(name, {}, every=2))
+    assert state is State.FAILED
+    failure = folder.failure()
+    assert failure.startswith(f"RuntimeError: the probe '{name}': IndexError: no such layer")
+    assert "in __call__" in failure
+
+
+class Slow:
+    """Takes its time."""
+
+    def __call__(self, moment):
+        """Wait, before the step and after it."""
+        time.sleep(0.1)
+        return lambda: time.sleep(0.1)
+
+
+def test_the_time_of_probes_is_not_that_of_training(store, run):
+    folder, _, _ = probed(run, store, ProbeSpec(f"{__name__}:Slow", {}, every=4))
+    seconds = folder.result()["seconds"]
+    assert seconds["evaluation"] >= 0.6
+    assert seconds["step"] < 0.6

@@ -53,6 +53,7 @@ def resumed_trainer(
             folder.put_checkpoint_aside(path, f"does not fit ({reason})")
         if state is None and folder.notices:
             folder.notices.append("it starts again: no checkpoint is left")
+        folder.notices += trainer.probes.notices
     return trainer, state is not None
 
 

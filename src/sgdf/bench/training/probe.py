@@ -1,4 +1,4 @@
-"""Looking at gradients while a run trains: between the backward pass and the step.
+"""Looking at a run while it trains: between the backward pass and the step, and after the step.
 
 A probe is not part of a run: the run's key does not contain it, and it must not change the run.
 The state of all random generators is restored after it, and a probe that changes a tensor of the
@@ -8,10 +8,12 @@ run in place is an error.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping, Sequence
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, cast, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -19,6 +21,7 @@ from torch.optim import Optimizer
 
 from ..catalog.lookup import find
 from ..catalog.probes import PROBES
+from ..errors import first_line
 from ..spec.run import ProbeSpec
 from ..tasks import Task
 from .randomness import capture, restore
@@ -57,11 +60,37 @@ class Moment:
         }
 
 
+Numbers = Mapping[str, float]
+
+
 class Probe(Protocol):
     """The object that a ``[[probe]]`` of an experiment names: made once for each run."""
 
-    def __call__(self, moment: Moment, /) -> Mapping[str, float] | None:
-        """Return the numbers to keep, if any."""
+    def __call__(self, moment: Moment, /) -> Numbers | Callable[[], Numbers | None] | None:
+        """Return the numbers to keep, if any.
+
+        Or return a function that returns them. It is called right after the step, while the
+        gradients are still there, and can compare the parameters with those before the step.
+        """
+
+
+@runtime_checkable
+class WatchesSteps(Protocol):
+    """A probe that has to see every step, also those between two of its looks."""
+
+    def watch(self, moment: Moment, /) -> None:
+        """See a step; a look at the same step comes after it."""
+
+
+@runtime_checkable
+class KeepsState(Protocol):
+    """A probe whose numbers depend on what it saw before: a resumed run gives it its state."""
+
+    def state(self) -> dict[str, Any]:
+        """Return the state: tensors, numbers, texts, lists and tables."""
+
+    def load_state(self, state: dict[str, Any], /) -> None:
+        """Continue from what ``state`` returned; tensors are on the CPU."""
 
 
 class GradientNorm:
@@ -73,39 +102,132 @@ class GradientNorm:
         return {"norm": float(torch.linalg.vector_norm(torch.stack(norms)))} if norms else {}
 
 
+@dataclass
+class _Entry:
+    """A probe of a run."""
+
+    name: str
+    """What its rows and errors call it."""
+    every: int
+    probe: Probe
+    spec: ProbeSpec | None = None
+    """What the experiment says of it; None for one that code has added."""
+
+    @property
+    def key(self) -> str:
+        """The key of its state: another option makes it another probe."""
+        # As text, since a worker process gets the options as JSON, with lists for tuples.
+        return f"{self.name} {json.dumps(self.spec.options if self.spec else {}, sort_keys=True)}"
+
+
 class Probes:
     """The probes of one run, and the rows that they have made.
+
+    If an experiment names a probe twice, the second one is called ``NAME 2``.
 
     Args:
         specs: which, how often, and their options.
     """
 
     def __init__(self, specs: Sequence[ProbeSpec]) -> None:
-        self.probes: list[tuple[str, int, Probe]] = []
         self.rows: list[dict[str, Any]] = []
+        self.notices: list[str] = []
+        """Lines about states that did not fit."""
+        self._entries: list[_Entry] = []
+        self._after_step: list[tuple[_Entry, Moment, Callable[[], Numbers | None]]] = []
+        times: Counter[str] = Counter()
         for spec in specs:
-            self.add(find(spec.name, PROBES, "probe")(**spec.options), spec.name, spec.every)
+            times[spec.name] += 1
+            name = spec.name if times[spec.name] == 1 else f"{spec.name} {times[spec.name]}"
+            self._entries.append(_Entry(name, spec.every, _make(spec), spec))
 
-    def add(self, probe: Probe, name: str, every: int = 1) -> None:
-        """Add a probe.
+    def __bool__(self) -> bool:
+        return bool(self._entries)
+
+    def add(self, probe: Probe, name: str) -> None:
+        """Add a probe that looks at every step.
 
         Args:
             probe: the probe.
             name: what its rows and errors call it.
-            every: how many steps lie between two of its looks.
         """
-        self.probes.append((name, every, probe))
+        self._entries.append(_Entry(name, 1, probe))
 
     def look(self, moment: Moment) -> None:
-        """Let each probe whose turn it is look at a step."""
-        for name, every, probe in self.probes:
-            if moment.step % every:
+        """Let the probes look at a step that is about to be taken."""
+        for entry in self._entries:
+            probe, is_due = entry.probe, moment.step % entry.every == 0
+            watches = isinstance(probe, WatchesSteps)
+            if not is_due and not watches:
                 continue
-            with _unchanged(moment, name), torch.no_grad():
-                numbers = probe(moment)
-            if numbers:
-                row = {"probe": name, "step": moment.step, "optimizer": moment.optimizer}
-                self.rows.append({**row, **{key: float(v) for key, v in numbers.items()}, **row})
+            found = None
+            with _looking(entry, moment):
+                if watches:
+                    cast("WatchesSteps", probe).watch(moment)
+                if is_due:
+                    found = probe(moment)
+            if callable(found):
+                self._after_step.append((entry, moment, found))
+            else:
+                self._keep(entry, moment, found)
+
+    def look_after_step(self) -> None:
+        """Call the functions that probes have returned when they looked at the step."""
+        waiting, self._after_step = self._after_step, []
+        for entry, moment, measure in waiting:
+            with _looking(entry, moment):
+                numbers = measure()
+            self._keep(entry, moment, numbers)
+
+    def _keep(self, entry: _Entry, moment: Moment, numbers: Numbers | None) -> None:
+        if numbers:
+            row = {"probe": entry.name, "step": moment.step, "optimizer": moment.optimizer}
+            self.rows.append({**row, **{key: float(v) for key, v in numbers.items()}, **row})
+
+    def state(self) -> dict[str, Any]:
+        """Return the states of the probes that have one."""
+        probes = {entry.key: entry.probe for entry in self._entries}
+        return {
+            key: probe.state() for key, probe in probes.items() if isinstance(probe, KeepsState)
+        }
+
+    def load(self, states: Mapping[str, Any]) -> None:
+        """Resume from what ``state`` returned.
+
+        A probe is no part of the run, so no state of one stops it: a probe that has none there,
+        or one that does not fit, begins as at the first step.
+        """
+        for entry in self._entries:
+            if entry.key not in states or not isinstance(entry.probe, KeepsState):
+                continue
+            try:
+                entry.probe.load_state(states[entry.key])
+            except Exception as error:
+                if entry.spec is not None:
+                    entry.probe = _make(entry.spec)  # the other may be changed in part
+                self.notices.append(
+                    f"the state of its probe {entry.name!r} does not fit ({first_line(error)}); "
+                    "the probe begins anew"
+                )
+
+
+def _make(spec: ProbeSpec) -> Probe:
+    return cast("Probe", find(spec.name, PROBES, "probe")(**spec.options))
+
+
+@contextmanager
+def _looking(entry: _Entry, moment: Moment) -> Iterator[None]:
+    """Let a probe look without a change to the run; name the probe in what it raises."""
+    with _unchanged(moment, entry.name), torch.no_grad():
+        try:
+            yield
+        except Exception as error:
+            if entry.spec is None:  # the code that added it knows its errors
+                raise
+            # With its traceback, so that the failure names the line of the probe.
+            raise RuntimeError(f"the probe {entry.name!r}: {first_line(error)}").with_traceback(
+                error.__traceback__
+            ) from error
 
 
 @contextmanager

@@ -97,11 +97,12 @@ class Trainer:
         self.seconds: Seconds = {"step": 0.0, "data": 0.0, "evaluation": 0.0}
         self.rows: list[Row] = []
         self.probes = Probes(probes if ranks.rank == 0 else ())
-        if self.probes.probes:
-            self.update.before_step = self._look
+        if self.probes:
+            self._let_probes_look()
         self._resumed: dict[str, Any] | None = None
         self._epoch_start: dict[str, Any] = {}
         self._batch: Any = None
+        self._looking = 0.0  # seconds that probes took of the current step
 
     def _divide(self) -> None:
         """Compute the size of a micro-batch and the number of steps in an epoch."""
@@ -171,6 +172,7 @@ class Trainer:
             "nonfinite": self.nonfinite,
             "seconds": dict(self.seconds),
             "rows": list(self.rows),
+            "probes": self.probes.state(),
         }
 
     def load(self, state: dict[str, Any]) -> None:
@@ -190,6 +192,7 @@ class Trainer:
         self.seconds, self.rows = copy.copy(state["seconds"]), list(state["rows"])
         self._resumed = state["processes"][self.ranks.rank]
         self.meter.load(self._resumed["meter"])
+        self.probes.load(state.get("probes", {}))  # which earlier versions did not save
 
     def _averaged(self) -> AveragedModel:
         average = get_ema_multi_avg_fn(self.settings.ema_decay)  # type: ignore[no-untyped-call]  # torch's
@@ -258,7 +261,9 @@ class Trainer:
                     for scheduler in self.schedulers.values():
                         scheduler.step()
             now = time.perf_counter()
-            seconds["step"] += now - loaded
+            seconds["step"] += now - loaded - self._looking
+            seconds["evaluation"] += self._looking
+            self._looking = 0.0
             if update.complete and self.epoch_step < wanted:
                 if self.diverged is not None:
                     break
@@ -344,19 +349,34 @@ class Trainer:
     def attach(self, probe: Probe) -> None:
         """Let one more probe look at every step."""
         self.probes.add(probe, getattr(probe, "__name__", type(probe).__name__))
-        self.update.before_step = self._look
+        self._let_probes_look()
+
+    def _let_probes_look(self) -> None:
+        self.update.before_step, self.update.after_step = self._look, self._look_after_step
 
     def _look(self, optimizer: str) -> None:
         """Let the probes look at the step that an optimizer is about to take."""
         update = self.update
         scale = update.scaler.get_scale() if update.scales and update.clip_norm is None else 1.0
-        model, self.task.model = self.task.model, self.model
-        self.probes.look(
-            Moment(
-                self.step + 1, self.epoch, optimizer, self.task, self.optimizers, self._batch, scale
-            )
+        moment = Moment(
+            self.step + 1, self.epoch, optimizer, self.task, self.optimizers, self._batch, scale
         )
+        with self._probing():
+            self.probes.look(moment)
+
+    def _look_after_step(self) -> None:
+        """Let the probes that asked for it look at the step that an optimizer has taken."""
+        with self._probing():
+            self.probes.look_after_step()
+
+    @contextmanager
+    def _probing(self) -> Iterator[None]:
+        """Show probes the bare model, and count their time as that of an evaluation."""
+        start = time.perf_counter()
+        model, self.task.model = self.task.model, self.model
+        yield
         self.task.model = model
+        self._looking += time.perf_counter() - start
 
     @contextmanager
     def _evaluating(self) -> Iterator[None]:

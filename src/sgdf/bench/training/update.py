@@ -69,7 +69,9 @@ class LossUpdate:
         self.observers = {
             name: one for name, one in optimizers.items() if isinstance(one, MeasuresLoss)
         }
-        self.before_step: Callable[[str], None] | None = None  # for probes
+        # For probes.
+        self.before_step: Callable[[str], None] | None = None
+        self.after_step: Callable[[], None] | None = None
         self.at_bad_loss: Callable[[], None] | None = None  # before the step on such a loss
         # The accumulated parts of the current step, for optimizers that measure the loss.
         self.losses: dict[str, float] = {}
@@ -114,6 +116,8 @@ class LossUpdate:
             self.stepped = True
         else:
             chosen.step()
+        if self.after_step is not None:
+            self.after_step()
         clear_gradients(chosen)
 
     def predict(self) -> None:
