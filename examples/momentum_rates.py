@@ -2,6 +2,8 @@
 
 It trains nothing: it reads the runs.csv of three reports, by default those in records/.
 records/README.md has the commands that made them.
+
+It needs the ``bench`` extra: ``pip install '.[bench]'``.
 """
 
 import argparse
