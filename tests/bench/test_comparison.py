@@ -97,10 +97,14 @@ def test_numbers_of_numpy_are_numbers(store):
     assert sorted(row["lr"] for row in result.rows) == [0.125, 0.25, 0.5]
 
 
-def test_notebook_shows_the_table(store):
-    """The representation is what print shows."""
+def test_notebook_shows_the_table(store, monkeypatch):
+    """The representation is what print shows, as wide as the terminal."""
     result = compare_quietly(Points, {"sgd": {}}, seeds=1, epochs=1, out=store)
     assert repr(result) == str(result)
+    for columns in (60, 200):
+        monkeypatch.setenv("COLUMNS", str(columns))
+        widest = max(map(len, str(result).splitlines()))
+        assert (60 < widest <= 200) if columns == 200 else widest <= 60
 
 
 def test_optimizers_are_given_in_several_ways(store):
@@ -165,6 +169,17 @@ def test_function_has_the_result_of_the_same_loop_without_the_bench(store):
     result = compare_quietly(training_functions.train, {"sgd": {"lr": 0.1}}, seeds=1, out=store)
     alone = training_functions.train(lambda p: torch.optim.SGD(p, 0.1, momentum=0.9), 0)
     assert result.rows[0]["test accuracy"] == pytest.approx(float(alone["accuracy"]), abs=1e-7)
+
+
+def test_function_that_seeds_nothing_is_seeded(tmp_path):
+    """Its seeds differ, and each gives the same again."""
+    first, second = (
+        compare_quietly(training_functions.draw, {"sgd": {}}, seeds=2, out=tmp_path / name).rows
+        for name in ("first", "second")
+    )
+    losses = [[row["test loss"] for row in rows] for rows in (first, second)]
+    assert losses[0] == losses[1]
+    assert losses[0][0] != losses[0][1]
 
 
 def test_function_that_yields_has_curves_and_a_choice_on_validation(store):
@@ -287,6 +302,23 @@ def test_equal_failures_of_the_first_runs_stop_the_rest(store):
     assert len(said) == 3
 
 
+def test_failed_runs_are_tried_if_that_is_asked_for(store):
+    """Again by retry, and by keep_going those that were not begun."""
+
+    def tried(failed, **options):
+        said = []
+        with pytest.raises(RuntimeError, match=f"{failed} runs failed alike"):
+            compare_quietly(
+                training_functions.return_number, seeds=3, out=store, say=said.append, **options
+            )
+        return len(said) - 1
+
+    assert tried(2) == 2
+    assert tried(2) == 0
+    assert tried(2, retry=True) == 2
+    assert tried(9, keep_going=True) == 7
+
+
 def test_every_run_diverging_is_explained(store):
     """The result has no figures, so the lines say what to look at."""
     said = []
@@ -302,6 +334,24 @@ def test_changed_function_is_mentioned(store, monkeypatch):
     with pytest.warns(UserWarning, match="2 finished runs of .* had another version"):
         again = compare_quietly(training_functions.train, {"sgd": {}}, seeds=2, out=store)
     assert str(again).startswith("2 finished runs of")
+
+
+def test_mean_over_two_versions_is_printed_with_a_warning(store, monkeypatch):
+    """The line is that of the report, and it comes before the table."""
+    compare_quietly(training_functions.train, {"sgd": {}}, seeds=1, out=store)
+    monkeypatch.setattr("sgdf.bench.jobs.provenance.function_digest", lambda function: "another")
+    with pytest.warns(UserWarning, match="had another version"):
+        mixed = compare_quietly(training_functions.train, {"sgd": {}}, seeds=2, out=store)
+    text = " ".join(str(mixed).split())
+    warning = "Warning: sgd: its runs were made with 2 versions of the task's source"
+    assert text.index(warning) < text.index("optimizer lr test")
+
+
+def test_milestones_after_the_end_are_mentioned(store):
+    """They change nothing, which nobody means."""
+    schedule = {"name": "MultiStepLR", "milestones": [[1, 5]]}
+    with pytest.warns(UserWarning, match="milestones = 5: never reached"):
+        compare_quietly(Points, {"sgd": {}}, seeds=1, epochs=2, schedule=schedule, out=store)
 
 
 def test_scripts_have_folders_of_their_own(tmp_path, monkeypatch):

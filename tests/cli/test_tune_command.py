@@ -69,6 +69,7 @@ def test_from_a_search_to_a_comparison(place):
     assert re.search(r"sgdf +lr from 0.01 to 100", shown)
     assert re.search(r"sgd +momentum=0.5 +lr from 0.01 to 1\b", shown)
     assert "2 optimizers, 3 trials of up to 2 epochs for each (tpe, seed 2)" in shown
+    assert "for a few seconds: loading, 1 s of training" in shown
     assert "0 trials are done in results/mine-tune; the others take" in shown
     assert not (place / "results").exists()
 

@@ -103,6 +103,10 @@ def test_the_page_shows_the_comparison(show, page_path):
         "sgdf lr=0.1 leader", "sgd lr=0.1", "mine:Own lr=0.1",
     ]  # fmt: skip
     assert page.locator("nav a").all_inner_texts()[:2] == ["lines", "points"]
+    dashes = page.locator(".chip line").evaluate_all(
+        "lines => lines.map(line => line.getAttribute('stroke-dasharray'))"
+    )
+    assert len(set(dashes)) == 3
 
 
 def test_tables_can_be_sorted(show, page_path):

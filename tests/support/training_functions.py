@@ -1,5 +1,8 @@
 """Training loops of a user's own, as functions that the bench calls."""
 
+import random
+
+import numpy as np
 import torch
 from torch import nn
 
@@ -120,6 +123,16 @@ def yield_late(make_optimizer, seed):
 def beep(make_optimizer, seed):
     """Fail with a text that a terminal would obey."""
     raise ValueError("\x1b[31mred\x07")
+
+
+def draw(make_optimizer, seed):
+    """Draw random numbers from generators that it does not seed; return their sum."""
+    weight = nn.Parameter(torch.rand(()) + random.random() + np.random.random())
+    drawn = weight.item()
+    optimizer = make_optimizer([weight])
+    weight.square().backward()
+    optimizer.step()
+    return {"loss": drawn}
 
 
 def return_graph(make_optimizer, seed):

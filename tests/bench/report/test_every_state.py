@@ -50,6 +50,8 @@ def test_all_runs_in_one_state(tmp_path, state):
     names = {plot.name for plot in report.document.plots}
     ended = state not in (wait, start, pause)
     assert ("rates-0" in names) is ended, "a figure needs something to show"
+    tables = {table.name for table in report.document.tables}
+    assert ("results-0" in tables) is bool(with_figures), "and so does a table"
 
 
 def test_runs_in_all_states_together(tmp_path):
@@ -85,9 +87,10 @@ def test_one_optimizer_without_a_result_leaves_the_others_their_figures(tmp_path
         (finish if optimizer == "sgd" else wait)(tmp_path, optimizer=optimizer, lr=lr, seed=seed)
     report = Report.of([tmp_path])
     report.write(tmp_path / "report")
-    (rates,) = [plot for plot in report.document.plots if plot.name == "rates-0"]
-    (legend,) = rates.figure.legends
+    figures = {plot.name: plot.figure for plot in report.document.plots}
+    (legend,) = figures["rates-0"].legends
     assert [text.get_text() for text in legend.get_texts()] == ["sgd"]
+    assert "results-0" not in figures, "a row without a dot shows nothing"
 
 
 # A metric that is never finite

@@ -48,6 +48,8 @@ def test_curves_are_means_with_bands(tmp_path):
     assert titles == [
         "validation accuracy", "test accuracy", "training loss", "validation loss", "test loss"
     ]  # fmt: skip
+    better = [panel.get_ylabel() for panel in steps.axes]
+    assert better == ["larger is better"] * 2 + ["smaller is better"] * 3
     assert set(drawn(steps)[1]) == {"sgd", "adam"}
     np.testing.assert_allclose(drawn(steps)[1]["sgd"], [[10, 30.0], [20, 75.0]])
     np.testing.assert_allclose(drawn(steps)[2]["sgd"], [[10, 1 / 2], [20, 1 / 3]])
@@ -83,6 +85,7 @@ def test_the_plot_of_learning_rates(tmp_path):
     np.testing.assert_allclose(line.get_xydata(), [[0.1, 10.0], [1.0, 55.0], [10.0, 50.0]])
     assert list(crosses.get_xdata()) == [10.0, 100.0]
     assert panel.get_xscale() == "log"
+    assert panel.get_ylabel() == "validation accuracy (larger is better)"
     (vertices,) = bands(panel)
     ends = vertices[np.isclose(vertices[:, 0], 1.0), 1]
     assert (ends.min(), ends.max()) == pytest.approx((50.0, 60.0))
@@ -249,6 +252,31 @@ def test_hues_can_be_told_apart_with_any_colour_vision(vision):
     for one, other in itertools.combinations(HUES, 2):
         distance = np.linalg.norm(seen(one, VISION[vision]) - seen(other, VISION[vision]))
         assert distance > 10, (vision, one, other, distance)
+
+
+# What the page shows under the pointer
+
+
+def test_every_point_of_every_line_is_in_words(filled_store):
+    report = Report.of([filled_store], {"": 0.85})
+    names = {plot.name for plot in report.document.plots} - {"results-0", "results-1"}
+    assert {"curves-steps-1", "curves-seconds-1", "rates-1", "profile"} <= names
+    for name in names:
+        figure = plot_of(report, name)
+        texts = {reading.line: reading.texts for reading in figure.readings}
+        for line in (line for panel in figure.axes for line in panel.get_lines()):
+            assert len(texts[line]) == len(line.get_xdata()), name
+    said = {text for reading in plot_of(report, "rates-1").readings for text in reading.texts}
+    assert {"lr 0.1: 90.3 %, 3 seeds", "lr 10: 2 of 3 runs lost"} <= said
+
+
+def test_every_dot_and_mean_is_in_words(filled_store):
+    figure = plot_of(Report.of([filled_store]), "results-0")
+    said = {(reading.name, text) for reading in figure.readings for text in reading.texts}
+    dots = {("sgdf lr=0.1", f"seed {seed}: {90 + 0.3 * seed:.4g} %") for seed in range(3)}
+    assert dots <= said
+    assert ("sgdf lr=0.1", "mean: 90.30 ± 0.30") in said
+    assert len(said) == 3 * (3 + 1)
 
 
 def test_settings_and_commands_are_in_the_markdown(written):
