@@ -49,7 +49,6 @@ class HalfBatchKalman(ShadowFilter):
     """
 
     name = "half-batch Kalman"
-    needs_noise = True
     decay, level_decay = 0.9, 0.95
     ridge, largest_weight, smallest_gain = 1e-3, 2.0, 0.02
     fixed_steps = 4

@@ -29,11 +29,9 @@ class ShadowFilter(ABC):
 
     Attributes:
         name: as reports show it.
-        needs_noise: whether it needs ``Observation.noise``, for two more backward passes a step.
     """
 
     name: str
-    needs_noise: bool = False
 
     @abstractmethod
     def step(self, state: State, observation: Observation) -> tuple[Tensor, State]:

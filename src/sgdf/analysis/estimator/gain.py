@@ -1,0 +1,94 @@
+"""The gain that would have made the smallest error, over the size of the residual."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .filters import Filtered
+
+EDGES = tuple(float(10.0**exponent) for exponent in np.arange(-1.5, 2.01, 0.25))
+"""Edges of the bins of |r| / √v, residual over the standard error of the mean."""
+
+
+class GainSums:
+    """Sums over elements, by the size of their residual, that make the best gain.
+
+    Among all estimates m̂ + k r with one k for a bin, the one with the smallest squared error has
+    k = Σ r (G − m̂) / Σ r², the regression of G − m̂ on r; G is the full-batch gradient.
+    SGDF's gain is that of its own estimate: Σ r (ĝ − m̂) / Σ r². Elements below the first edge, or
+    above the last, are in the first and last bin.
+    """
+
+    def __init__(self) -> None:
+        bins = len(EDGES) - 1
+        self.sums = torch.zeros(4, bins, dtype=torch.float64)
+
+    def add(self, filtered: Filtered, target: Tensor) -> None:
+        """Take all elements of a tensor."""
+        mean, residual = filtered.corrected_mean.double(), filtered.residual.double()
+        sizes = residual.abs() / filtered.mean_variance.double().sqrt()
+        known = sizes.isfinite()  # 0/0 where there was never a gradient
+        inner = torch.tensor(EDGES[1:-1], dtype=torch.float64)
+        bins = torch.bucketize(sizes[known].cpu(), inner)
+        columns = (
+            torch.ones_like(residual),
+            residual.square(),
+            residual * (target.double() - mean),
+            residual * (filtered.estimate.double() - mean),
+        )
+        for row, values in zip(self.sums, columns, strict=True):
+            row += torch.bincount(bins, values[known].cpu(), minlength=len(row))
+
+    def rows(self) -> list[list[float]]:
+        """Return the sums as plain lists: counts, Σ r², Σ r (G − m̂), Σ r (ĝ − m̂)."""
+        rows: list[list[float]] = self.sums.tolist()
+        return rows
+
+
+@dataclass(frozen=True)
+class GainBin:
+    """The gains of elements with residuals of one size.
+
+    Attributes:
+        low: the lower edge of |r| / √v.
+        high: its upper edge.
+        share: of all elements.
+        best: the gain with the smallest error.
+        best_error: its standard error, by the jackknife over the measured steps.
+        used: SGDF's.
+    """
+
+    low: float
+    high: float
+    share: float
+    best: float
+    best_error: float
+    used: float
+
+
+def gain_curve(steps: Sequence[Any]) -> list[GainBin]:
+    """Return the gains over all measured steps, from the rows of each; without empty bins."""
+    sums = np.asarray(steps, dtype=np.float64)  # steps × sums × bins
+    total = sums.sum(0)
+    found = []
+    for index, (low, high) in enumerate(itertools.pairwise(EDGES)):
+        count, squares, wanted, used = map(float, total[:, index])
+        if squares <= 0.0:
+            continue
+        others = total[:, index] - sums[:, :, index]  # what is left without each of the steps
+        held = others[:, 1] > 0.0
+        kept = others[held, 2] / others[held, 1]
+        spread = float(np.sqrt((len(kept) - 1) * kept.var())) if len(kept) > 1 else float("nan")
+        found.append(
+            GainBin(
+                low, high, count / float(total[0].sum()), wanted / squares, spread, used / squares
+            )
+        )
+    return found
