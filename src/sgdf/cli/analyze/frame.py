@@ -46,6 +46,12 @@ OnlySeeds = Annotated[
     list[int] | None,
     typer.Option("--seed", metavar="SEED", help="Only runs with this seed. May be repeated."),
 ]
+Examples = Annotated[
+    int,
+    typer.Option(
+        min=1, help="How many training examples the loss is taken over, without augmentation."
+    ),
+]
 Out = Annotated[
     str | None,
     out_option("Folder to write to. Default: analysis/NAME in the folder of the runs."),
