@@ -18,8 +18,8 @@ from sgdf.cli import progress
 from sgdf.cli.console import PlainConsole, make_console, refuse, say, show
 from sgdf.present.terminal import Column, Table
 
-HOSTILE = "x[/][bold]y\x1b[2J\x1b]0;title\x07\x9b31m\r\n\u202ez\ud800:smile:"
-SHOWN = r"x[/][bold]y\x1b[2J\x1b]0;title\x07\x9b31m\r\n\u202ez\ud800:smile:"
+HOSTILE = "x[/]<b>[bold]y\x1b[2J\x1b]0;title\x07\x9b31m\r\n\u202ez\u200b\xad\ud800:smile:"
+SHOWN = r"x[/]<b>[bold]y\x1b[2J\x1b]0;title\x07\x9b31m\r\n\u202ez\u200b\xad\ud800:smile:"
 IN_TOML = HOSTILE.replace("\ud800", "")  # which TOML cannot hold
 SHOWN_OF_TOML = SHOWN.replace(r"\ud800", "")
 NOT_FOR_A_TERMINAL = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\ud800-\udfff]")
@@ -60,7 +60,7 @@ def test_status_escapes_what_is_not_for_a_terminal(hostile):
     store, failed = hostile
     output = shown_by("status", store)
     alone = shown_by("status", failed.path)
-    assert r"in a second line x[/][bold]y\x1b[2J" in alone
+    assert r"in a second line x[/]<b>[bold]y\x1b[2J" in alone
     assert f"failed: {SHOWN_OF_TOML}" in output
 
 

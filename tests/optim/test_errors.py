@@ -62,8 +62,9 @@ def test_loaded_group_is_refused(case, options, error, message):
     optimizer, before = trained(case)
     bad = copy.deepcopy(before)
     bad["param_groups"][0].update({"foreach": None} | options)
-    with pytest.raises(error, match=message):
+    with pytest.raises(error, match=message) as caught:
         optimizer.load_state_dict(bad)
+    assert caught.value.__notes__ == ["This is about param_groups[0] of the checkpoint."]
     assert_equal(snapshot(optimizer), before)
 
 
@@ -128,6 +129,21 @@ def test_checkpoint_that_is_no_dict_is_refused(case, bad):
     with pytest.raises(TypeError, match="Invalid checkpoint, expected a dict"):
         optimizer.load_state_dict(bad)
     assert_equal(snapshot(optimizer), good)
+
+
+@each_case
+def test_load_that_a_hook_interrupts_changes_nothing(case):
+    def interrupt(_):
+        raise KeyError("of the hook")
+
+    optimizer, before = trained(case)
+    other = copy.deepcopy(before)
+    other["param_groups"][0]["lr"] = 0.03
+    other["state"][1]["step"] += 7
+    optimizer.register_load_state_dict_post_hook(interrupt)
+    with pytest.raises(KeyError, match="of the hook"):
+        optimizer.load_state_dict(other)
+    assert_equal(snapshot(optimizer), before)
 
 
 MISSING = object()

@@ -285,3 +285,31 @@ def test_a_step_that_cannot_be_tried_refuses_nothing(monkeypatch):
     monkeypatch.setattr(Noisy, "needs_closure", True)
     optimizer.load_state_dict(saved)
     assert_equal(snapshot(optimizer), saved)
+
+
+class Choosy(torch.optim.AdamW):
+    """An optimizer with an option of its own, of which its step knows two values."""
+
+    def __init__(self, params, lr, mode="fast"):
+        super().__init__(params, lr=lr)
+        self.param_groups[0]["mode"] = mode
+
+    def step(self, closure=None):
+        """Take AdamW's step."""
+        if self.param_groups[0]["mode"] not in ("fast", "slow"):
+            raise LookupError(f"no such mode: {self.param_groups[0]['mode']}")
+        return super().step(closure)
+
+
+def test_an_option_that_the_inner_step_refuses_is_not_loaded():
+    problem = Quadratic()
+    optimizer = sgdf.filtered(Choosy)(problem.params, lr=0.1)
+    train(optimizer, problem, 2)
+    good = snapshot(optimizer)
+    good["param_groups"][0]["mode"] = "slow"
+    optimizer.load_state_dict(good)
+    bad = copy.deepcopy(good)
+    bad["param_groups"][0]["mode"] = "other"
+    with pytest.raises(ValueError, match=r"options of its group, .*'mode'.*: no such mode: other"):
+        optimizer.load_state_dict(bad)
+    assert_equal(snapshot(optimizer), good)

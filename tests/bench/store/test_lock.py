@@ -81,6 +81,8 @@ def test_looking_at_our_own_lock_does_not_lose_it(tmp_path):
         assert lock.owner(path) == f"process {os.getpid()}"
         with lock.hold(path) as again:
             assert not again
+        (tmp_path / "link").symlink_to(path)
+        assert lock.owner(tmp_path / "link") is None
         program = "import sys, pathlib; from sgdf.bench.store import lock; "
         program += "print(lock.owner(pathlib.Path(sys.argv[1])))"
         command = [sys.executable, "-c", program, path]
