@@ -126,9 +126,19 @@ def test_a_pipe_in_place_of_a_file_is_not_waited_for(place):
     assert "is a pipe, not a file" in message_of("run", folder / "spec.toml")
 
 
-def test_a_report_is_not_written_through_a_link(place):
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("report", "is a link; name the folder to write to with --out"),
+        ("report/figures", "is a link: nothing is written through it"),
+        ("report/tables", "is a link: nothing is written through it"),
+    ],
+)
+def test_a_report_is_not_written_through_a_link(name, message, place):
     make_run(place / "results/mine", [0.5])
     (place / "elsewhere").mkdir()
-    (place / "results/mine/report").symlink_to(place / "elsewhere")
-    assert "is a link; name the folder to write to with --out" in message_of("report", "mine")
+    link = place / "results/mine" / name
+    link.parent.mkdir(exist_ok=True)
+    link.symlink_to(place / "elsewhere")
+    assert f"{name} {message}" in message_of("report", "mine")
     assert not list((place / "elsewhere").iterdir())

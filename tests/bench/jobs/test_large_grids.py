@@ -16,7 +16,7 @@ from sgdf.bench.jobs.job import read_job
 from sgdf.bench.jobs.plan import Plan
 from sgdf.bench.spec.machine import resolve_machine
 from sgdf.bench.spec.read import load, read
-from sgdf.bench.store.run_folder import State, Store, files
+from sgdf.bench.store.run_folder import RunFolder, State, Store, files
 
 pytestmark = pytest.mark.usefixtures("publishing_at_once")
 
@@ -36,9 +36,11 @@ def test_every_process_sees_the_runs_of_a_small_grid_at_once(conduct):
     assert folders(conduct) == len(conduct.plan.runs) == 4
 
 
-def test_the_first_run_waits_for_no_folder_but_its_own(conduct, monkeypatch):
+@pytest.mark.parametrize(("then", "expected"), [(-1.0, [1, 2, 3, 4]), (60.0, [1, 4, 4, 4])])
+def test_the_first_run_waits_for_no_folder_but_its_own(then, expected, conduct, monkeypatch):
     monkeypatch.setattr(conducting, "AHEAD_SECONDS", -1.0)  # one folder each time
     conduct.prepare(retry=False)
+    monkeypatch.setattr(conducting, "AHEAD_SECONDS", then)  # after each run
     seen = []
 
     def look(run, event):
@@ -46,7 +48,7 @@ def test_the_first_run_waits_for_no_folder_but_its_own(conduct, monkeypatch):
             seen.append(folders(conduct))
 
     conduct.work(Crew(), Diary(look), threading.Event())
-    assert seen == [1, 2, 3, 4]
+    assert seen == expected
     assert set(conduct.states_now().values()) == {State.FINISHED}
 
 
@@ -165,6 +167,14 @@ def test_four_times_the_runs_need_four_times_the_work(tmp_path):
 
     work(1)  # imports
     assert work(80) < 4.4 * work(20)
+
+
+def test_only_folders_that_exist_are_looked_into(store, run, monkeypatch):
+    store.folder(run.key).prepare(run.as_table())
+    looked = []
+    monkeypatch.setattr(RunFolder, "state", lambda folder: looked.append(folder.key))
+    store.states([run.key, "0", "1"])
+    assert looked == [run.key]
 
 
 def test_a_store_knows_the_states_of_runs_without_folders(store, run):

@@ -30,6 +30,7 @@ from grids import (
     wait_for,
 )
 from locations import SUPPORT
+from sgdf.bench.errors import StoreError
 from sgdf.bench.jobs.job import read_job
 from sgdf.bench.jobs.local import Worker, Workers
 from sgdf.bench.jobs.signals import stop_on_signals
@@ -114,6 +115,20 @@ def test_a_task_that_kills_its_process_is_given_up_and_the_others_are_done(tmp_p
     assert notices[0].startswith("its worker died with exit code 7; another worker resumes it (")
     assert "(death 2 without a new checkpoint; after 3 it fails)" in notices[1]
     assert len(notices) == 2
+
+
+@pytest.mark.usefixtures("_watchdog")
+def test_workers_that_die_before_they_begin_are_not_replaced_for_ever(tmp_path, monkeypatch):
+    monkeypatch.setattr("sgdf.bench.jobs.local.MAX_DEATHS", 2)
+    plan = plan_of(experiment(tmp_path), tmp_path / "store")
+    monkeypatch.setattr(type(plan), "as_json", lambda plan: "no job")
+    workers = Workers(plan, 1, Diary())
+    with pytest.raises(StoreError) as caught:
+        workers.work(threading.Event())
+    assert workers.deaths_at_start == 2
+    words = "workers keep dying with exit code 1 at their start; "
+    assert str(caught.value).startswith(f"{words}{plan.store / 'workers.log'} ends with: json.")
+    assert states(plan) == {State.WAITING: 4}
 
 
 @pytest.mark.usefixtures("workers_find_the_tasks")

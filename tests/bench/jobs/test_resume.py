@@ -72,6 +72,21 @@ def test_the_older_checkpoint_is_tried(name, paused, expected, store, run):
     assert equal(essence(folder), expected)
 
 
+def test_the_older_checkpoint_is_loaded_into_an_untouched_trainer(paused, store, run, monkeypatch):
+    used, load = [], Trainer.load
+
+    def misfit_once(trainer, state):
+        used.append(trainer)
+        if len(used) == 1:
+            raise RuntimeError("half of it was loaded")
+        load(trainer, state)
+
+    monkeypatch.setattr(Trainer, "load", misfit_once)
+    assert do(run, store)[1] is State.FINISHED
+    assert len(used) == 2
+    assert used[0] is not used[1]
+
+
 @pytest.mark.parametrize("name", UNREADABLE)
 def test_a_run_without_a_readable_checkpoint_starts_again(name, paused, expected, store, run):
     for path in checkpoints(paused):

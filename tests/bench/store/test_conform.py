@@ -103,6 +103,12 @@ def test_a_row_that_is_none_is_refused(value):
         conform(Row, value)
 
 
+@pytest.mark.parametrize("value", [None, {}, 7, "x", [None], [[]]])
+def test_environments_that_are_none_are_refused(value):
+    with pytest.raises(MismatchError, match=r"^must be a (list|table), not "):
+        conform(Environments, value)
+
+
 @pytest.mark.parametrize("size", [1e200, 10**400])
 def test_figures_that_cannot_be_averaged_count_as_infinite(size):
     row = conform(Row, changed(changed(ROW, "test.loss", size), "train.loss", -size))
