@@ -62,9 +62,9 @@ def test_settings_from_the_command_line(place):
 
 
 def test_failures_are_shown_and_tried_again_on_request(place):
-    (place / "bad.toml").write_text(
-        SPEC.replace(":Points", ":Raising").replace('["sgdf", "sgd"]', '"sgd"')
-    )
+    # At its first step, before there is a checkpoint: it would resume from one, and not raise.
+    raising = SPEC.replace(':Points"', ':Raising"\nat = 1').replace('["sgdf", "sgd"]', '"sgd"')
+    (place / "bad.toml").write_text(raising)
     output = sgdf("run", "bad.toml", code=1)
     assert "failed: RuntimeError: the cat is on the keyboard" in output
     assert re.search(
@@ -78,7 +78,9 @@ def test_failures_are_shown_and_tried_again_on_request(place):
     alone = sgdf("status", folder.path)
     assert "Traceback" in alone
     assert "the cat is on the keyboard" in alone
-    assert "begins" not in sgdf("run", "bad.toml", code=1)
+    again = sgdf("run", "bad.toml", code=1)
+    assert "begins" not in again
+    assert "Correct the source and run the same command again" in again
     assert "begins" in sgdf("run", "bad.toml", "--retry", code=1)
 
 

@@ -114,6 +114,24 @@ def test_what_makes_two_runs_incomparable(tmp_path, key, values, reason):
     assert obstacle(*problem_in(tmp_path).runs) == reason
 
 
+@pytest.mark.parametrize(
+    ("entry", "versions"),
+    [
+        ("torch", "versions of torch (2.12 and 2.13)"),
+        ("imported source", "versions of the task's own modules"),
+    ],
+)
+def test_other_versions_of_what_a_task_uses_are_named(tmp_path, entry, versions):
+    make_runs(
+        tmp_path,
+        lambda name, seed: {entry: "2.12.1" if (name, seed) == ("sgd", 0) else "2.13.0"},
+    )
+    assert warnings_in(tmp_path) == [
+        f"sgd: its runs were made with 2 {versions}, so its mean mixes them.",
+        f"Runs of the same seed were made with different {versions}: they are not compared.",
+    ]
+
+
 def test_the_optimizers_source_and_sgdf_are_mentioned(tmp_path):
     make_runs(
         tmp_path, lambda name, seed: {"optimizer source": f"{name}{seed}", "sgdf": str(seed % 2)}

@@ -354,9 +354,10 @@ def test_a_rate_that_diverged_is_beyond_the_edge_and_one_that_waits_is_not(tmp_p
 
 
 def test_a_value_as_good_as_one_within_the_grid_is_no_edge(tmp_path):
-    for lr, value in ((0.01, 0.5), (0.1, 0.9), (1.0, 0.9)):
-        make_run(tmp_path, [value], lr=lr)
-    assert verdict_on(tmp_path).edges == []
+    for name, tie in (("below", (0.1, 1.0)), ("above", (0.01, 0.1))):
+        for lr in (0.01, 0.1, 1.0):
+            make_run(tmp_path / name, [0.9 if lr in tie else 0.5], lr=lr)
+        assert verdict_on(tmp_path / name).edges == []
 
 
 def make_momenta(store, momenta, best):
