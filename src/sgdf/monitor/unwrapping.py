@@ -30,6 +30,15 @@ def unwrap(optimizer: Any) -> BaseOptimizer | Filtered:
     )
 
 
+def has_filter(optimizer: Any) -> bool:
+    """Return whether an optimizer, or the one that it wraps, has a filter with a gain."""
+    try:
+        inner = unwrap(optimizer)
+    except TypeError:
+        return False
+    return all(inner._filter_in(group) is not None for group in inner.param_groups)
+
+
 def _inside(optimizer: Any) -> Iterator[Any]:
     """Yield the object and those that it wraps, each once, from the outermost inwards."""
     due, known = [optimizer], {id(optimizer)}

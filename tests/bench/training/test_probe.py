@@ -176,6 +176,8 @@ def test_a_resumed_run_has_each_row_once(tmp_path, run):
         ({"name": "gradient-nrm"}, "did you mean gradient-norm"),
         ({"name": "gradient-norm", "every": 0}, "probe.every = 0: must be a whole number"),
         ({"every": 3}, "probe.name: missing"),
+        ({"name": "gradient-norm", "every_epochs": -1}, "probe.every_epochs = -1: must be a whole"),
+        ({"name": "gradient-norm", "every": 3, "every_epochs": 1}, "give one of them"),
         ({"name": "nowhere:Probe"}, "cannot import this probe"),
         ({"name": "gradient-norm", "scale": 2}, "scale = 2: no such option"),
         ("gradient-norm", r"must be a table, \[\[probe\]\]"),
@@ -345,3 +347,9 @@ def test_the_time_of_probes_is_not_that_of_training(store, run):
     seconds = folder.result()["seconds"]
     assert seconds["evaluation"] >= 0.6
     assert seconds["step"] < 0.6
+
+
+def test_a_probe_can_look_at_the_first_step_of_some_epochs(store):
+    run = run_of(train={"epochs": 5, "batch_size": 40})
+    folder, _, _ = do(run, store, probes=[ProbeSpec("gradient-norm", {}, every_epochs=2)])
+    assert [row["step"] for row in folder.probe_rows()] == [1, 7, 13]

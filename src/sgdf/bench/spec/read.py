@@ -280,7 +280,9 @@ def _probe(table: Any, build: bool) -> ProbeSpec:
     if not isinstance(table, dict):
         raise SpecError(f"probe = {table!r}: must be a table, [[probe]]")
     name, options = _named(table, "probe")
-    own = {key: options.pop(key) for key in ("every",) if key in options}
+    own: Table = {key: options.pop(key) for key in ("every", "every_epochs") if key in options}
+    if len(own) > 1:
+        raise SpecError(f"probe {name!r}: has every and every_epochs; give one of them")
     with naming(f"probe {name!r}"):
         check_name(name, PROBES, "probe")
         if build:

@@ -119,9 +119,15 @@ def length_in_words(train: Table) -> str:
 
 @dataclass(frozen=True)
 class ProbeSpec(Named):
-    """A probe by its name, and how many steps lie between two of its looks."""
+    """A probe by its name, and how often it looks.
+
+    Attributes:
+        every: how many steps lie between two of its looks.
+        every_epochs: how many epochs, if not 0; then it looks at the first step of an epoch.
+    """
 
     every: int = whole(50)
+    every_epochs: int = whole(0, least=0)
 
 
 @dataclass(frozen=True)

@@ -39,6 +39,7 @@ class Moment:
         optimizers: all of them, by name.
         batch: the batch that the gradients are of; the last one, if they are of several.
         scale: what the gradients are multiplied by, in float16; else 1.
+        epoch_step: how many steps of the current epoch are complete.
     """
 
     step: int
@@ -48,6 +49,7 @@ class Moment:
     optimizers: Mapping[str, Optimizer]
     batch: Any = None
     scale: float = 1.0
+    epoch_step: int = 0
 
     def gradients(self) -> dict[str, Tensor]:
         """Return copies of the gradients that the step will use, by the parameter's name."""
@@ -108,10 +110,17 @@ class _Entry:
 
     name: str
     """What its rows and errors call it."""
-    every: int
     probe: Probe
     spec: ProbeSpec | None = None
-    """What the experiment says of it; None for one that code has added."""
+    """What the experiment says of it; None for one that code has added, for every step."""
+
+    def is_due(self, moment: Moment) -> bool:
+        """Return whether the probe looks at a step."""
+        if self.spec is None:
+            return True
+        if self.spec.every_epochs:
+            return moment.epoch_step == 0 and moment.epoch % self.spec.every_epochs == 0
+        return moment.step % self.spec.every == 0
 
     @property
     def key(self) -> str:
@@ -139,7 +148,7 @@ class Probes:
         for spec in specs:
             times[spec.name] += 1
             name = spec.name if times[spec.name] == 1 else f"{spec.name} {times[spec.name]}"
-            self._entries.append(_Entry(name, spec.every, _make(spec), spec))
+            self._entries.append(_Entry(name, _make(spec), spec))
 
     def __bool__(self) -> bool:
         return bool(self._entries)
@@ -151,12 +160,12 @@ class Probes:
             probe: the probe.
             name: what its rows and errors call it.
         """
-        self._entries.append(_Entry(name, 1, probe))
+        self._entries.append(_Entry(name, probe))
 
     def look(self, moment: Moment) -> None:
         """Let the probes look at a step that is about to be taken."""
         for entry in self._entries:
-            probe, is_due = entry.probe, moment.step % entry.every == 0
+            probe, is_due = entry.probe, entry.is_due(moment)
             watches = isinstance(probe, WatchesSteps)
             if not is_due and not watches:
                 continue

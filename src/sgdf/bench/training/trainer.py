@@ -359,7 +359,14 @@ class Trainer:
         update = self.update
         scale = update.scaler.get_scale() if update.scales and update.clip_norm is None else 1.0
         moment = Moment(
-            self.step + 1, self.epoch, optimizer, self.task, self.optimizers, self._batch, scale
+            step=self.step + 1,
+            epoch=self.epoch,
+            optimizer=optimizer,
+            task=self.task,
+            optimizers=self.optimizers,
+            batch=self._batch,
+            scale=scale,
+            epoch_step=self.epoch_step,
         )
         with self._probing():
             self.probes.look(moment)
