@@ -14,7 +14,7 @@ from .shadow_filter import Observation, ShadowFilter
 class RawGradient(ShadowFilter):
     """The gradient of the mini-batch itself, against which the others are measured."""
 
-    name = "raw gradient"
+    name, optimizer = "raw gradient", "sgd-vanilla"
 
     def step(self, state: None, observation: Observation) -> tuple[Tensor, None]:
         """Return the gradient."""
@@ -34,6 +34,8 @@ class RunningMean(ShadowFilter):
     Args:
         beta: its decay rate.
     """
+
+    optimizer = "sgd-ema"
 
     def __init__(self, beta: float = 0.9) -> None:
         self.name, self.beta = f"EMA, β {beta:g}", beta
@@ -57,6 +59,8 @@ class Momentum(ShadowFilter):
         scale: what the sum is multiplied by.
     """
 
+    optimizer = "sgd-cm"
+
     def __init__(self, beta: float = 0.9, scale: float = 1.0) -> None:
         self.name = f"CM, β {beta:g}" + (f", times {scale:.3g}" if scale != 1.0 else "")
         self.beta, self.scale = beta, scale
@@ -74,6 +78,8 @@ class FixedGain(ShadowFilter):
         beta: the decay rate of the mean.
         gain: the weight of the gradient.
     """
+
+    optimizer = "qhm"
 
     def __init__(self, beta: float = 0.9, gain: float = 0.175) -> None:
         self.name, self.gain, self.mean = f"gain {gain:g}, β {beta:g}", gain, RunningMean(beta)
@@ -115,6 +121,8 @@ class SGDFEstimate(ShadowFilter):
         gamma_decay: makes the power shrink as ``gamma / step**gamma_decay``.
         correction: ``"paper"`` or ``"none"``.
     """
+
+    optimizer = "sgdf"
 
     def __init__(
         self,

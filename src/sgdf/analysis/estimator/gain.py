@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +16,7 @@ from .filters import Filtered
 
 EDGES = tuple(float(10.0**exponent) for exponent in np.arange(-1.5, 2.01, 0.25))
 """Edges of the bins of |r| / √v, residual over the standard error of the mean."""
+BINS = tuple(itertools.pairwise(EDGES))
 
 
 class GainSums:
@@ -27,8 +29,7 @@ class GainSums:
     """
 
     def __init__(self) -> None:
-        bins = len(EDGES) - 1
-        self.sums = torch.zeros(4, bins, dtype=torch.float64)
+        self.sums = torch.zeros(4, len(BINS), dtype=torch.float64)
 
     def add(self, filtered: Filtered, target: Tensor) -> None:
         """Take all elements of a tensor."""
@@ -73,22 +74,34 @@ class GainBin:
     used: float
 
 
-def gain_curve(steps: Sequence[Any]) -> list[GainBin]:
-    """Return the gains over all measured steps, from the rows of each; without empty bins."""
+def gain_curve(steps: Sequence[Any], sizes: Sequence[tuple[float, float]] = BINS) -> list[GainBin]:
+    """Return the gains over all measured steps; without sizes that no residual has.
+
+    Args:
+        steps: the rows of ``GainSums`` at each step.
+        sizes: the ranges of |r| / √v that are told apart. A bin of the sums belongs to the range
+            that its middle is in.
+    """
     sums = np.asarray(steps, dtype=np.float64)  # steps × sums × bins
-    total = sums.sum(0)
+    middles = np.array([math.sqrt(low * high) for low, high in BINS])
     found = []
-    for index, (low, high) in enumerate(itertools.pairwise(EDGES)):
-        count, squares, wanted, used = map(float, total[:, index])
+    for low, high in sizes:
+        own = sums[:, :, (low <= middles) & (middles < high)].sum(2)
+        total = own.sum(0)
+        count, squares, wanted, used = map(float, total)
         if squares <= 0.0:
             continue
-        others = total[:, index] - sums[:, :, index]  # what is left without each of the steps
-        held = others[:, 1] > 0.0
-        kept = others[held, 2] / others[held, 1]
-        spread = float(np.sqrt((len(kept) - 1) * kept.var())) if len(kept) > 1 else float("nan")
+        others = total - own  # what is left without each of the steps
+        others = others[others[:, 1] > 0.0]
+        kept = others[:, 2] / others[:, 1]
         found.append(
             GainBin(
-                low, high, count / float(total[0].sum()), wanted / squares, spread, used / squares
+                low=low,
+                high=high,
+                share=count / float(sums[:, 0].sum()),
+                best=wanted / squares,
+                best_error=math.sqrt((len(kept) - 1) * kept.var()) if len(kept) > 1 else math.nan,
+                used=used / squares,
             )
         )
     return found

@@ -29,9 +29,11 @@ class ShadowFilter(ABC):
 
     Attributes:
         name: as reports show it.
+        optimizer: the name of the optimizer that steps with it, for its colour; or none.
     """
 
     name: str
+    optimizer: str = ""
 
     @abstractmethod
     def step(self, state: State, observation: Observation) -> tuple[Tensor, State]:

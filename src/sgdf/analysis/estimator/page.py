@@ -1,0 +1,310 @@
+"""The tables and figures about the filters' estimates."""
+
+from __future__ import annotations
+
+import operator
+import statistics
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from ...bench.report.optimizer_styles import optimizer_styles
+from ...bench.report.sample_cells import mean_cell
+from ...bench.report.statistics import Sample
+from ...present.plots import Drawing, Plot, Sheet, drawing, shorten, use_log_axis
+from ...present.table import NOTHING, Cell, Table, number_cell
+from ...present.words import listed, plural
+from ..conduct import Contents, Measured
+from ..settings import MeasuredSetting, by_setting
+from .filters import FixedGain, Momentum, RawGradient, RunningMean, SGDFEstimate
+from .gain import gain_curve
+from .half_batch_kalman import HalfBatchKalman
+from .of_runs import filters_of, measured_steps
+from .relative_errors import relative_curve, relative_errors, tensors
+from .shadow_filter import ShadowFilter
+from .signals import SIGNALS, measure_signal
+
+if TYPE_CHECKING:
+    from .of_runs import EstimatesOfRuns
+
+ERRORS, GAIN, SYNTHETIC = "Errors along the training", "Gain", "Synthetic signals"
+OWN_COLOR = "black"
+"""Of what no optimizer steps with."""
+CLASSES = ((0.0, 1.0), (1.0, 10**0.5), (10**0.5, 10.0), (10.0, 1e9))
+"""Sizes of the residual, in standard errors of the mean, that the table of gains tells apart."""
+
+
+def contents(analysis: EstimatesOfRuns, measured: Sequence[Measured]) -> Contents:
+    """Return what the page shows."""
+    settings = by_setting([one for one in measured if one.record.values])
+    if not settings:
+        return Contents(["No run has a step that was measured; choose a smaller every."], [], [])
+    beta = analysis.beta1[0]
+    tables = [
+        *(_errors_table(one, settings) for one in analysis.beta1),
+        _parts_table(beta, settings),
+        _tensor_table(beta, settings),
+        _gain_table(settings),
+        _signal_table(beta),
+    ]
+    plots = [
+        Plot(
+            "estimator-training",
+            ERRORS,
+            "Mean squared error over the training, relative to that of the raw gradient",
+            f"β is {beta:g}. Below 1 the estimate is closer to the full-batch gradient than the "
+            "gradient of one mini-batch is. The median over seeds.",
+            _training_figure(beta, settings),
+        ),
+        Plot(
+            "estimator-gain",
+            GAIN,
+            "The gain with the smallest error, and SGDF's",
+            "Over the size of the residual, in standard errors of the mean. The bars are one "
+            "standard error to either side.",
+            _gain_figure(settings),
+        ),
+    ]
+    notes = {ERRORS: _how(analysis), GAIN: _how_gain(beta), SYNTHETIC: _how_signals()}
+    return Contents(_summary(beta, settings), tables, plots, notes)
+
+
+def _gains(setting: MeasuredSetting) -> list[Any]:
+    """Return the sums behind the gains at the steps of all seeds."""
+    return [step["gain"] for one in setting.runs for step in measured_steps(one.record)]
+
+
+def _with_error(value: float, error: float) -> Cell:
+    return Cell(f"{value:.3f} ± {error:.3f}", value, {"": value, "error": error})
+
+
+def _mse(setting: MeasuredSetting, name: str) -> Sample:
+    """Return the relative mean squared error of a filter, as a sample over seeds."""
+    return setting.sample(lambda one: relative_errors(measured_steps(one.record))[name].mse)
+
+
+def _summary(beta: float, settings: Sequence[MeasuredSetting]) -> list[str]:
+    sgdf, *others = (
+        one.name
+        for one in (
+            SGDFEstimate((beta, 0.999)),
+            RawGradient(),
+            RunningMean(beta),
+            FixedGain(beta),
+            HalfBatchKalman(),
+        )
+    )
+    means = {name: [_mse(one, name).mean for one in settings] for name in (sgdf, *others)}
+    closer = [
+        f"than {name} in {sum(map(operator.lt, means[sgdf], means[name]))}" for name in others
+    ]
+    lines = [
+        f"Of {plural(len(settings), 'setting')}, the estimate of {sgdf} is closer to the "
+        f"full-batch gradient {listed(closer)}."
+    ]
+    for size, words in ((CLASSES[0], "below one standard error"), (CLASSES[-1], "above ten")):
+        gains = [one for setting in settings for one in gain_curve(_gains(setting), (size,))]
+        if gains:
+            lines.append(
+                f"For residuals {words} of the mean, the best gain is "
+                f"{_range([one.best for one in gains])}, and SGDF's "
+                f"{_range([one.used for one in gains])}."
+            )
+    return lines
+
+
+def _range(values: Sequence[float]) -> str:
+    low, high = f"{min(values):.2f}", f"{max(values):.2f}"
+    return low if low == high else f"{low} to {high}"
+
+
+def _how(analysis: EstimatesOfRuns) -> list[str]:
+    examples = (
+        f"{analysis.examples:,} training examples" if analysis.examples else "all training data"
+    )
+    return [
+        "Each run was trained again, and all filters watched the gradients that its optimizer "
+        f"stepped with. Every {plural(analysis.every, 'step')}, {analysis.draws} mini-batches were "
+        "drawn anew at the same parameters, and each was shown to every filter in the state that "
+        f"it had. The error is against the gradient over {examples}, without augmentation if "
+        "the task holds its data in memory, and without dropout.",
+        "Variance is that of the next estimate, given the past; squared bias is everything else: "
+        "lag, and noise of earlier steps that is still in the filter's state. It is corrected "
+        "for the finite number of mini-batches, and can be a little below 0. The two add up to "
+        "the mean squared error.",
+        "Classical momentum (CM) is a sum, not a mean: nearly all of its error is the factor "
+        "1/(1 − β) that its learning rate undoes. Scaled by 1 − β it can be compared. The "
+        "half-batch Kalman filter needs two more backward passes for each step; it is a yardstick. "
+        "With BatchNorm the mean of the halves' gradients is not the gradient of the batch.",
+    ]
+
+
+def _how_gain(beta: float) -> list[str]:
+    return [
+        f"β is {beta:g}. With the residual r = g − m̂ and the variance v of the running mean m̂, as "
+        "the filter estimates it, SGDF's estimate is m̂ + r / √(1 + r²/v): a soft clamp of the "
+        "gradient to the mean ± one standard error √v. The gain depends on |r|/√v alone: it falls "
+        "with the residual whether that is noise or drift.",
+        "The best gain is the regression of G − m̂ on r over all elements with residuals of one "
+        "size, where G is the full-batch gradient. Its standard error is by the jackknife over "
+        "the measured steps.",
+    ]
+
+
+def _how_signals() -> list[str]:
+    return [
+        "Mean squared errors in units of the noise's variance, or its mean if it is unequal: 400 "
+        "elements, steps 500 to 1,000. Kalman's column is the exact Kalman filter that knows all "
+        "laws of the signal. It has the smallest possible error where they are normal; of jumps "
+        "and heavy-tailed noise it is the best linear filter, marked with *.",
+    ]
+
+
+def _errors_table(beta: float, settings: Sequence[MeasuredSetting]) -> Table:
+    names = [one.name for one in filters_of(beta) if one.name != RawGradient.name]
+    return Table(
+        f"estimator-errors-{beta:g}".replace(".", "-"),
+        ERRORS,
+        f"Mean squared error relative to that of the raw gradient, β {beta:g}",
+        "Means over the measured steps, divided; then mean and standard deviation over seeds.",
+        ("setting", *names),
+        tuple(
+            (setting.cell, *(mean_cell(_mse(setting, name)) for name in names))
+            for setting in settings
+        ),
+    )
+
+
+def _parts_table(beta: float, settings: Sequence[MeasuredSetting]) -> Table:
+    rows = []
+    for setting in settings:
+        by_run = [relative_errors(measured_steps(one.record)) for one in setting.runs]
+        for one in _comparable(beta):
+            parts = [errors[one.name] for errors in by_run]
+            means = (statistics.fmean(values) for values in zip(*parts, strict=True))
+            rows.append((setting.cell, Cell(one.name), *map(number_cell, means)))
+    return Table(
+        "estimator-parts",
+        ERRORS,
+        "Squared bias and variance, relative to the mean squared error of the raw gradient",
+        "Means over seeds.",
+        ("setting", "filter", "squared bias", "variance", "mean squared error"),
+        tuple(rows),
+    )
+
+
+def _tensor_table(beta: float, settings: Sequence[MeasuredSetting]) -> Table:
+    shown = [one.name for one in _comparable(beta) if one.name != RawGradient.name]
+    rows = []
+    for setting in settings:
+        by_run = [measured_steps(one.record) for one in setting.runs]
+        for tensor in tensors(by_run[0]):
+            found = [relative_errors(steps, tensor) for steps in by_run]
+            means = (statistics.fmean(errors[name].mse for errors in found) for name in shown)
+            rows.append((setting.cell, Cell(tensor), *map(number_cell, means)))
+    return Table(
+        "estimator-tensors",
+        ERRORS,
+        "The same for each tensor",
+        "Mean squared error relative to that of the raw gradient; means over seeds.",
+        ("setting", "tensor", *shown),
+        tuple(rows),
+    )
+
+
+def _gain_table(settings: Sequence[MeasuredSetting]) -> Table:
+    titles = ("below 1", "1 to 3.2", "3.2 to 10", "above 10")
+    rows = []
+    for setting in settings:
+        cells = []
+        for size in CLASSES:
+            found = gain_curve(_gains(setting), (size,))
+            cells += [_with_error(one.best, one.best_error) for one in found]
+            cells += [number_cell(one.used, 2) for one in found] or [Cell(NOTHING)] * 2
+        rows.append((setting.cell, *cells))
+    return Table(
+        "estimator-gain-classes",
+        GAIN,
+        "The best gain and SGDF's, by the size of the residual",
+        "The size is |r|/√v, in standard errors of the mean. ± is one standard error.",
+        ("setting", *(f"{what}, {title}" for title in titles for what in ("best", "SGDF"))),
+        tuple(rows),
+    )
+
+
+def _signal_table(beta: float) -> Table:
+    filters = _comparable(beta)
+    rows = []
+    for signal in SIGNALS:
+        found = measure_signal(signal, filters)
+        best = number_cell(found.best, 3)
+        if not signal.is_gaussian:
+            best = Cell(f"{best.text} *", best.order, best.parts)
+        errors = (
+            _with_error(found.errors[one.name], found.standard_errors[one.name]) for one in filters
+        )
+        rows.append((Cell(signal.name), best, *errors))
+    return Table(
+        "estimator-signals",
+        SYNTHETIC,
+        "Mean squared errors on signals whose laws are known",
+        "± is one standard error.",
+        ("signal", "Kalman", *(one.name for one in filters)),
+        tuple(rows),
+    )
+
+
+def _comparable(beta: float) -> list[ShadowFilter]:
+    """Return the filters whose estimates have the size of the gradient."""
+    unscaled = Momentum(beta).name
+    return [one for one in filters_of(beta) if one.name != unscaled]
+
+
+def _style(one: ShadowFilter) -> dict[str, Any]:
+    if not one.optimizer:
+        return {"color": OWN_COLOR, "linestyle": ":"}
+    return optimizer_styles([one.optimizer])[one.optimizer].line
+
+
+def _training_figure(beta: float, settings: Sequence[MeasuredSetting]) -> Drawing:
+    filters = _comparable(beta)
+    with drawing("estimator-training"):
+        sheet = Sheet(len(settings), 3.2, 2.4, [one.name for one in filters])
+        handles: dict[str, Any] = {}
+        for panel, setting in zip(sheet.panels, settings, strict=True):
+            runs = [measured_steps(one.record) for one in setting.runs]
+            steps = [step["step"] for step in min(runs, key=len)]
+            for one in filters:
+                curves = [relative_curve(run, one.name) for run in runs]
+                medians = [statistics.median(values) for values in zip(*curves, strict=False)]
+                (handles[one.name],) = panel.plot(steps, medians, linewidth=1.3, **_style(one))
+            use_log_axis(panel, "y")
+            panel.set(title=shorten(setting.name), xlabel="step", ylabel="relative error")
+        return sheet.legend(handles)
+
+
+def _gain_figure(settings: Sequence[MeasuredSetting]) -> Drawing:
+    names = ("smallest error", "SGDF")
+    color = optimizer_styles(["sgdf"])["sgdf"].color
+    with drawing("estimator-gain"):
+        sheet = Sheet(len(settings), 3.2, 2.4, names)
+        handles: dict[str, Any] = {}
+        for panel, setting in zip(sheet.panels, settings, strict=True):
+            # A bin with few elements says nothing, and its bar would hide the others.
+            curve = [one for one in gain_curve(_gains(setting)) if one.share > 0.001]
+            middles = [(one.low * one.high) ** 0.5 for one in curve]
+            bars = panel.errorbar(
+                middles,
+                [one.best for one in curve],
+                [one.best_error for one in curve],
+                color=OWN_COLOR,
+                linewidth=1.3,
+                capsize=2,
+            )
+            handles[names[0]] = bars.lines[0]
+            (handles[names[1]],) = panel.plot(
+                middles, [one.used for one in curve], color=color, linewidth=1.6
+            )
+            use_log_axis(panel, "x")
+            panel.set(title=shorten(setting.name), xlabel="|r| / √v", ylabel="gain")
+            panel.set_ylim(-0.6, 1.6)
+        return sheet.legend(handles)
