@@ -11,8 +11,13 @@ from bench_tasks import run_of
 from sgdf.analysis.conduct import Measured, measure_runs
 from sgdf.analysis.estimator import page, signals
 from sgdf.analysis.estimator.errors import Errors
-from sgdf.analysis.estimator.of_runs import EstimatesOfRuns, measured_steps
-from sgdf.analysis.estimator.relative_errors import relative_curve, relative_errors, tensors
+from sgdf.analysis.estimator.of_runs import EstimatesOfRuns
+from sgdf.analysis.estimator.relative_errors import (
+    measured_steps,
+    relative_curve,
+    relative_errors,
+    tensors,
+)
 from sgdf.analysis.page import write_analysis
 from sgdf.analysis.record import Record
 from sgdf.analysis.replay import replay

@@ -13,14 +13,15 @@ from ...bench.errors import SpecError
 from ...bench.spec.run import Run
 from ...bench.training.probe import Moment
 from ...bench.training.randomness import derived_seed, seeded
+from ...present.words import plural
 from ..conduct import Contents, Measured, Progress
 from ..record import Record
 from ..replay import replay
 from ..runs import AnalysedRun
+from .compared_filters import filters_of
 from .errors import Observations, Watch, measure_errors
-from .filters import FixedGain, Momentum, RawGradient, RunningMean, SGDFEstimate
+from .filters import SGDFEstimate
 from .gain import GainSums
-from .half_batch_kalman import HalfBatchKalman
 from .mini_batches import Gradients, MiniBatches
 from .shadow_filter import ShadowFilter
 
@@ -83,20 +84,27 @@ class EstimatesOfRuns:
         """Return tables and plots."""
         from .page import contents  # which needs matplotlib
 
-        return contents(self, measured)
+        return contents(measured, self.beta1, self._method())
 
-
-def filters_of(beta: float) -> list[ShadowFilter]:
-    """Return the filters that are compared with each other, with this decay rate."""
-    return [
-        RawGradient(),
-        RunningMean(beta),
-        Momentum(beta),
-        Momentum(beta, 1.0 - beta),
-        FixedGain(beta),
-        SGDFEstimate((beta, 0.999)),
-        HalfBatchKalman(),
-    ]
+    def _method(self) -> list[str]:
+        """Return in sentences what was measured."""
+        examples = f"{self.examples:,} training examples" if self.examples else "all training data"
+        return [
+            "Each run was trained again, and all filters watched the gradients that its optimizer "
+            f"stepped with. Every {plural(self.every, 'step')}, {self.draws} mini-batches were "
+            "drawn anew at the same parameters, and each was shown to every filter in the state "
+            f"that it had. The error is against the gradient over {examples}, without "
+            "augmentation if the task holds its data in memory, and without dropout.",
+            "Variance is that of the next estimate, given the past; squared bias is everything "
+            "else: lag, and noise of earlier steps that is still in the filter's state. It is "
+            "corrected for the finite number of mini-batches, and can be a little below 0. The "
+            "two add up to the mean squared error.",
+            "Classical momentum (CM) is a sum, not a mean: nearly all of its error is the factor "
+            "1/(1 − β) that its learning rate undoes. Scaled by 1 − β it can be compared. The "
+            "half-batch Kalman filter needs two more backward passes for each step; it is a "
+            "yardstick. With BatchNorm the mean of the halves' gradients is not the gradient of "
+            "the batch.",
+        ]
 
 
 def check_gradients(run: Run) -> None:
@@ -112,11 +120,6 @@ def check_gradients(run: Run) -> None:
         raise SpecError(f"accumulate = {train.accumulate}: only one batch of a step can be seen")
     if train.precision != "float32":
         raise SpecError(f"precision = {train.precision!r}: gradients are measured in float32")
-
-
-def measured_steps(record: Record) -> list[Mapping[str, Any]]:
-    """Return what was measured at each step, in order."""
-    return [record[name] for name in sorted(record.values, key=int)]
 
 
 class _Path:

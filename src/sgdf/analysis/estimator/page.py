@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 import statistics
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...bench.report.optimizer_styles import optimizer_styles
 from ...bench.report.sample_cells import mean_cell
@@ -15,16 +15,13 @@ from ...present.table import NOTHING, Cell, Table, number_cell
 from ...present.words import listed, plural
 from ..conduct import Contents, Measured
 from ..settings import MeasuredSetting, by_setting
-from .filters import FixedGain, Momentum, RawGradient, RunningMean, SGDFEstimate
+from .compared_filters import comparable_filters, filters_of
+from .filters import FixedGain, RawGradient, RunningMean, SGDFEstimate
 from .gain import gain_curve
 from .half_batch_kalman import HalfBatchKalman
-from .of_runs import filters_of, measured_steps
-from .relative_errors import relative_curve, relative_errors, tensors
+from .relative_errors import measured_steps, relative_curve, relative_errors, tensors
 from .shadow_filter import ShadowFilter
 from .signals import SIGNALS, measure_signal
-
-if TYPE_CHECKING:
-    from .of_runs import EstimatesOfRuns
 
 ERRORS, GAIN, SYNTHETIC = "Errors along the training", "Gain", "Synthetic signals"
 OWN_COLOR = "black"
@@ -33,14 +30,22 @@ CLASSES = ((0.0, 1.0), (1.0, 10**0.5), (10**0.5, 10.0), (10.0, 1e9))
 """Sizes of the residual, in standard errors of the mean, that the table of gains tells apart."""
 
 
-def contents(analysis: EstimatesOfRuns, measured: Sequence[Measured]) -> Contents:
-    """Return what the page shows."""
+def contents(
+    measured: Sequence[Measured], beta1: Sequence[float], method: Sequence[str]
+) -> Contents:
+    """Return what the page shows.
+
+    Args:
+        measured: the runs with their records.
+        beta1: the decay rates of the filters; those of the first are shown in detail.
+        method: sentences that say what was measured.
+    """
     settings = by_setting([one for one in measured if one.record.values])
     if not settings:
         return Contents(["No run has a step that was measured; choose a smaller every."], [], [])
-    beta = analysis.beta1[0]
+    beta = beta1[0]
     tables = [
-        *(_errors_table(one, settings) for one in analysis.beta1),
+        *(_errors_table(one, settings) for one in beta1),
         _parts_table(beta, settings),
         _tensor_table(beta, settings),
         _gain_table(settings),
@@ -64,7 +69,7 @@ def contents(analysis: EstimatesOfRuns, measured: Sequence[Measured]) -> Content
             _gain_figure(settings),
         ),
     ]
-    notes = {ERRORS: _how(analysis), GAIN: _how_gain(beta), SYNTHETIC: _how_signals()}
+    notes = {ERRORS: method, GAIN: _how_gain(beta), SYNTHETIC: _how_signals()}
     return Contents(_summary(beta, settings), tables, plots, notes)
 
 
@@ -117,27 +122,6 @@ def _range(values: Sequence[float]) -> str:
     return low if low == high else f"{low} to {high}"
 
 
-def _how(analysis: EstimatesOfRuns) -> list[str]:
-    examples = (
-        f"{analysis.examples:,} training examples" if analysis.examples else "all training data"
-    )
-    return [
-        "Each run was trained again, and all filters watched the gradients that its optimizer "
-        f"stepped with. Every {plural(analysis.every, 'step')}, {analysis.draws} mini-batches were "
-        "drawn anew at the same parameters, and each was shown to every filter in the state that "
-        f"it had. The error is against the gradient over {examples}, without augmentation if "
-        "the task holds its data in memory, and without dropout.",
-        "Variance is that of the next estimate, given the past; squared bias is everything else: "
-        "lag, and noise of earlier steps that is still in the filter's state. It is corrected "
-        "for the finite number of mini-batches, and can be a little below 0. The two add up to "
-        "the mean squared error.",
-        "Classical momentum (CM) is a sum, not a mean: nearly all of its error is the factor "
-        "1/(1 − β) that its learning rate undoes. Scaled by 1 − β it can be compared. The "
-        "half-batch Kalman filter needs two more backward passes for each step; it is a yardstick. "
-        "With BatchNorm the mean of the halves' gradients is not the gradient of the batch.",
-    ]
-
-
 def _how_gain(beta: float) -> list[str]:
     return [
         f"β is {beta:g}. With the residual r = g − m̂ and the variance v of the running mean m̂, as "
@@ -178,7 +162,7 @@ def _parts_table(beta: float, settings: Sequence[MeasuredSetting]) -> Table:
     rows = []
     for setting in settings:
         by_run = [relative_errors(measured_steps(one.record)) for one in setting.runs]
-        for one in _comparable(beta):
+        for one in comparable_filters(beta):
             parts = [errors[one.name] for errors in by_run]
             means = (statistics.fmean(values) for values in zip(*parts, strict=True))
             rows.append((setting.cell, Cell(one.name), *map(number_cell, means)))
@@ -193,7 +177,7 @@ def _parts_table(beta: float, settings: Sequence[MeasuredSetting]) -> Table:
 
 
 def _tensor_table(beta: float, settings: Sequence[MeasuredSetting]) -> Table:
-    shown = [one.name for one in _comparable(beta) if one.name != RawGradient.name]
+    shown = [one.name for one in comparable_filters(beta) if one.name != RawGradient.name]
     rows = []
     for setting in settings:
         by_run = [measured_steps(one.record) for one in setting.runs]
@@ -232,7 +216,7 @@ def _gain_table(settings: Sequence[MeasuredSetting]) -> Table:
 
 
 def _signal_table(beta: float) -> Table:
-    filters = _comparable(beta)
+    filters = comparable_filters(beta)
     rows = []
     for signal in SIGNALS:
         found = measure_signal(signal, filters)
@@ -253,12 +237,6 @@ def _signal_table(beta: float) -> Table:
     )
 
 
-def _comparable(beta: float) -> list[ShadowFilter]:
-    """Return the filters whose estimates have the size of the gradient."""
-    unscaled = Momentum(beta).name
-    return [one for one in filters_of(beta) if one.name != unscaled]
-
-
 def _style(one: ShadowFilter) -> dict[str, Any]:
     if not one.optimizer:
         return {"color": OWN_COLOR, "linestyle": ":"}
@@ -266,7 +244,7 @@ def _style(one: ShadowFilter) -> dict[str, Any]:
 
 
 def _training_figure(beta: float, settings: Sequence[MeasuredSetting]) -> Drawing:
-    filters = _comparable(beta)
+    filters = comparable_filters(beta)
     with drawing("estimator-training"):
         sheet = Sheet(len(settings), 3.2, 2.4, [one.name for one in filters])
         handles: dict[str, Any] = {}

@@ -5,11 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from ..record import Record
 from .errors import Errors, total_errors
 from .filters import RawGradient
 
 Steps = Sequence[Mapping[str, Any]]
 """What was measured at each step, as a record keeps it."""
+
+
+def measured_steps(record: Record) -> Steps:
+    """Return what was measured at each step, in order."""
+    return [record[name] for name in sorted(record.values, key=int)]
 
 
 def relative_errors(steps: Steps, tensor: str | None = None) -> dict[str, Errors]:
