@@ -228,6 +228,7 @@ def test_a_wide_table_is_seen_to_scroll(show, page_path):
     box = page.locator(".scroll", has=page.locator("#results-0"))
     hint = box.locator("xpath=preceding-sibling::p[1]")
     assert "Scroll sideways" in hint.inner_text()
+    assert hint.is_visible()
     assert "more-right" in box.get_attribute("class")
     assert box.evaluate("box => getComputedStyle(box).maskImage") != "none"
     box.evaluate("box => { box.scrollLeft = 1e6; }")

@@ -207,7 +207,9 @@ def test_every_figure_has_the_lines_or_markers_of_six_optimizers(tmp_path):
             period = key.get_linewidth() * sum(DASHES[look.dash])
             length = np.ptp(np.asarray(key.get_xdata(), float))
             assert length >= period, (name, text.get_text())
-            assert key._dash_pattern[1] is None or look.dash
+            dashes = [key.get_linewidth() * part for part in DASHES[look.dash]]
+            assert (key._dash_pattern[1] or []) == dashes, (name, text.get_text())
+            assert key.get_color() == look.color
     (panel,) = plot_of(report, "results-0").axes
     markers = {line.get_marker() for line in panel.get_lines()}
     markers = {marker for marker in markers if isinstance(marker, str)} - {"|", "None"}
