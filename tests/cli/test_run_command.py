@@ -9,7 +9,8 @@ import sys
 from commands import SPEC, sgdf
 
 from bench_tasks import run_of
-from made_runs import make_run, result_of
+from made_runs import begin, make_run, result_of, table_of
+from sgdf.bench.errors import StoreError
 from sgdf.bench.jobs.estimate import estimate
 from sgdf.bench.store.run_folder import RunFolder, State, Store
 
@@ -167,6 +168,21 @@ def test_damage_is_shown_and_repaired(place):
     assert "spec.toml: is not the table of this run; sgdf run of its experiment repairs" in status
     sgdf("run", "mine.toml")
     assert {folder.state() for folder in Store("results/mine").folders()} == {State.FINISHED}
+
+
+def test_a_running_run_that_cannot_be_read_is_one_line(place, monkeypatch):
+    store = place / "results/mine"
+    make_run(store, [0.5], optimizer="adam")
+    folder = begin(store, table_of())
+
+    def refuse(folder):
+        raise StoreError("cannot read metrics.jsonl: Stale file handle")
+
+    monkeypatch.setattr(RunFolder, "rows", refuse)
+    with folder.claim():
+        shown = sgdf("status", "mine")
+    assert re.search(r"^running: .*: cannot read metrics.jsonl: Stale file handle$", shown, re.M)
+    assert re.search(r"^adam +1 finished", shown, re.M)
 
 
 def test_times_are_estimated_by_a_moment_of_training_or_by_finished_runs(place):

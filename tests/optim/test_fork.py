@@ -83,7 +83,8 @@ torch.set_num_threads(2)
 params = [torch.nn.Parameter(torch.ones(3)) for _ in range(2)]
 for param in params:
     param.grad = torch.ones(3)
-first, second = (sgdf.SGDF([param], lr=0.1, foreach=True) for param in params)
+make = sgdf.SGDF if sys.argv[1] == "SGDF" else sgdf.filtered(torch.optim.AdamW)
+first, second = (make([param], lr=0.1, foreach=True) for param in params)
 first.step()
 for _ in range(2):
     child = os.fork()
@@ -98,9 +99,10 @@ os._exit(0)
 """
 
 
-def test_a_grandchild_is_warned_of_its_grandparents_threads():
+@pytest.mark.parametrize("name", ["SGDF", "filtered(AdamW)"])
+def test_a_grandchild_is_warned_of_its_grandparents_threads(name):
     result = subprocess.run(
-        [sys.executable, "-c", GRANDCHILD], capture_output=True, text=True, timeout=100
+        [sys.executable, "-c", GRANDCHILD, name], capture_output=True, text=True, timeout=100
     )
     assert result.returncode == 0, result.stderr
     assert "forked after" in result.stdout

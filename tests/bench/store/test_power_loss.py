@@ -13,6 +13,7 @@ import pytest
 from bench_tasks import equal, essence, run_of
 from searches import finish, results_of, search_of
 from sgdf.bench.jobs.plan import Plan
+from sgdf.bench.search.journal import Journal
 from sgdf.bench.spec.run import ProbeSpec
 from sgdf.bench.store.run_folder import State, Store
 
@@ -127,3 +128,16 @@ def test_a_search_survives(tmp_path, monkeypatch):
         restore(place, left, names, contents)
         again = finish(search_of(left / "store", **settings))
         assert results_of(again) == results_of(whole), number
+
+
+def test_operations_on_trials_survive(tmp_path, monkeypatch):
+    place = tmp_path / "place"
+    place.mkdir()
+    with monkeypatch.context() as patch:
+        disk = Disk(patch)
+        Journal(place / "store" / "search.journal").append_logs([{"op_code": 7}])
+    disk.close()
+    names, contents, _ = disk.moments[-1]
+    restore(place, tmp_path / "left", names, contents)
+    logs = Journal(tmp_path / "left" / "store" / "search.journal").read_logs(0)
+    assert [log["op_code"] for log in logs] == [7]

@@ -33,11 +33,11 @@ def parsed_texts(monkeypatch):
 
 def test_parts_that_runs_share_are_parsed_once(monkeypatch):
     texts = parsed_texts(monkeypatch)
-    tables = [table_of(lr=lr, seed=seed) for lr in (0.1, 0.2) for seed in range(5)]
+    tables = [table_of(lr=lr, seed=seed) for lr in (0.1, 0.2) for seed in range(7)]
     for table in tables:
         assert spec_file.parse(tomli_w.dumps(table).encode(), run_key(table)) == table
     # The first lines with seed and protocol, two optimizers, one task, schedule and train.
-    assert len(texts) == len(set(texts)) == 5 + 2 + 3
+    assert len(texts) == len(set(texts)) == 7 + 2 + 3
 
 
 @pytest.mark.parametrize("odd", ODD.values(), ids=ODD)
