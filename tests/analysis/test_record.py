@@ -1,5 +1,6 @@
 """A record keeps what was measured, whatever happens to its process or its file."""
 
+import math
 import os
 
 from sgdf.analysis.record import Record
@@ -11,6 +12,14 @@ def test_values_survive_and_belong_to_their_settings(tmp_path):
     assert Record(tmp_path, "run", {"probes": 3})["trace"] == [1.0, 2.0]
     assert "trace" not in Record(tmp_path, "run", {"probes": 4})
     assert "trace" not in Record(tmp_path, "other", {"probes": 3})
+
+
+def test_values_that_are_not_finite_or_missing_survive(tmp_path):
+    values = [math.nan, math.inf, None, {"text": "a", "truth": True, "nothing": None}]
+    Record(tmp_path, "run", {}).keep("loss", values)
+    (number, *others) = Record(tmp_path, "run", {})["loss"]
+    assert math.isnan(number)
+    assert others == values[1:]
 
 
 def test_a_damaged_file_is_measured_again(tmp_path):

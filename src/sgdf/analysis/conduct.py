@@ -94,7 +94,12 @@ def _measure(analysis: Analysis, one: Measured, watch: Watcher) -> None:
     with one.record.claim() as ours:
         if not ours or one.record.finished:
             return
-        watch(one.run, 0.0)
-        analysis.measure(one.run, one.record, lambda share: watch(one.run, share))
+
+        def progress(share: float) -> None:
+            if share < 1.0:  # a run is finished when its record is
+                watch(one.run, share)
+
+        progress(0.0)
+        analysis.measure(one.run, one.record, progress)
         one.record.finish()
     watch(one.run, 1.0)

@@ -7,21 +7,12 @@ import json
 import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any
 
-from ..bench.errors import DamagedError
 from ..bench.store import files
 from ..bench.store.identity import digest
 from ..bench.store.lock import hold
-from ..bench.store.record_files import read_record, to_json
-
-
-class RecordFile(TypedDict):
-    """The content of a record's file."""
-
-    settings: dict[str, Any]
-    values: dict[str, Any]
-    finished: bool
+from ..bench.store.record_files import to_json
 
 
 class Record:
@@ -53,11 +44,17 @@ class Record:
         self._load()
 
     def _load(self) -> None:
-        content: RecordFile | None = None
-        with contextlib.suppress(DamagedError):
-            content = read_record(self.path, RecordFile)
-        self.values = content["values"] if content else {}
-        self.finished = bool(content and content["finished"])
+        content: Any = None
+        with contextlib.suppress(ValueError, RecursionError):  # it is missing or damaged
+            content = json.loads(files.read(self.path))
+        # Measured values may be NaN or None, which the records of a store may not be.
+        whole = (
+            isinstance(content, dict)
+            and isinstance(content.get("values"), dict)
+            and isinstance(content.get("finished"), bool)
+        )
+        self.values: dict[str, Any] = content["values"] if whole else {}
+        self.finished: bool = whole and content["finished"]
 
     def __contains__(self, name: str) -> bool:
         return name in self.values
@@ -107,9 +104,5 @@ class Record:
         return self.scratch
 
     def _write(self, sync: bool = True) -> None:
-        content: RecordFile = {
-            "settings": self.settings,
-            "values": self.values,
-            "finished": self.finished,
-        }
+        content = {"settings": self.settings, "values": self.values, "finished": self.finished}
         files.write(self.path, to_json(content), sync=sync)
