@@ -18,7 +18,7 @@ except ModuleNotFoundError as missing:
 
 import sgdf
 
-from . import catalog, cost, report, run, status, tune
+from . import analyze, catalog, cost, report, run, status, tune
 from .console import make_console, say
 from .help import Command, Group
 
@@ -62,3 +62,4 @@ for command in (
     catalog.experiments,
 ):
     app.command(cls=Command)(command)
+app.add_typer(analyze.app, name="analyze")

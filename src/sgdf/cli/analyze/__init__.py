@@ -7,6 +7,7 @@ from collections.abc import Callable
 import typer
 
 from ..help import Command, Group
+from . import gradients
 
 app = typer.Typer(cls=Group, no_args_is_help=True, rich_markup_mode="markdown")
 
@@ -21,6 +22,6 @@ def analyze() -> None:
     """
 
 
-COMMANDS: list[Callable[..., None]] = []
+COMMANDS: list[Callable[..., None]] = [gradients.gradients]
 for command in COMMANDS:
     app.command(cls=Command)(command)

@@ -52,6 +52,15 @@ Examples = Annotated[
         min=1, help="How many training examples the loss is taken over, without augmentation."
     ),
 ]
+TrainingThreads = Annotated[
+    int | None,
+    typer.Option(
+        "--threads",
+        min=1,
+        help="How many threads each run trains with. Default: what the file says, else 1. The "
+        "number is part of a run, because its last digits may differ with another.",
+    ),
+]
 Out = Annotated[
     str | None,
     out_option("Folder to write to. Default: analysis/NAME in the folder of the runs."),

@@ -1,0 +1,1 @@
+"""How gradients, and the directions that optimizers make of them, are distributed."""

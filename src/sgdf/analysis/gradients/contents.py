@@ -1,0 +1,97 @@
+"""The page about gradients and directions: its findings, tables and plots in order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from ...present.plots import Plot
+from ...present.words import listed
+from ..conduct import Contents, Measured
+from .curves import deviation_plot, loss_plot, mean_plot
+from .measure import ALL, check_tensors
+from .ridges import VIEWS, ridge_plot
+from .series import (
+    REFERENCE,
+    SettingSeries,
+    end_layers,
+    median,
+    reference_of,
+    series_by_setting,
+    single_tensors,
+    typical_tensor,
+)
+from .tables import deviation_table, largest_shift, mean_table, tensor_table, typical_deviation
+
+
+def contents(measured: Sequence[Measured], tensors: Sequence[str]) -> Contents:
+    """Return what the page shows.
+
+    Args:
+        measured: the runs, all of one task.
+        tensors: the tensors to draw, beside all parameters together; by default one.
+    """
+    settings = series_by_setting(measured)
+    check_tensors(tensors, single_tensors(settings[0]))
+    drawn = list(tensors) or [typical_tensor(settings)]
+    plots = [
+        deviation_plot(settings, drawn),
+        mean_plot(settings),
+        *_ridge_plots(settings, drawn),
+        loss_plot(settings),
+    ]
+    return Contents(
+        summary=list(_findings(settings)),
+        tables=[deviation_table(settings), tensor_table(settings), mean_table(settings)],
+        plots=[plot for plot in plots if plot is not None],
+    )
+
+
+def _ridge_plots(
+    settings: Sequence[SettingSeries], tensors: Sequence[str]
+) -> Iterator[Plot | None]:
+    named = {f"{number}": tensor for number, tensor in enumerate(tensors, start=1)} | {"all": ALL}
+    for word, tensor in named.items():
+        for view in VIEWS:
+            yield ridge_plot(settings, tensor, view, f"gradients-{view}-{word}")
+
+
+def _findings(settings: Sequence[SettingSeries]) -> Iterator[str]:
+    """Yield in sentences: the order of the deviations, the shifts, and what diverged."""
+    if (reference := reference_of(settings)) is not None:
+        yield _order_of_deviations(settings, reference)
+    for layer, tensor in end_layers(settings[0]).items():
+        shifts = [
+            f"{float(np.mean(largest_shift(setting, tensor, 'direction'))):.2g} ({setting.name})"
+            for setting in settings
+        ]
+        yield (
+            f"Largest mean of the direction in units of its deviation, {layer} ({tensor}): "
+            f"{listed(shifts)}."
+        )
+    for setting in settings:
+        for seed, run in setting.runs.items():
+            if "nonfinite" in run:
+                yield (
+                    f"{setting.name}, seed {seed}, diverged at step {run['nonfinite']}: what is "
+                    "shown of it ends before."
+                )
+
+
+def _order_of_deviations(settings: Sequence[SettingSeries], reference: SettingSeries) -> str:
+    sizes = {
+        setting.name: float(np.mean(typical_deviation(setting, reference))) for setting in settings
+    }
+    ordered = sorted(settings, key=lambda setting: sizes[setting.name])
+    names = single_tensors(reference)
+    by_tensor = [
+        [float(np.mean(median(s.relative_deviation(name, reference), axis=1))) for s in ordered]
+        for name in names
+    ]
+    agreeing = sum(row == sorted(row) for row in by_tensor)
+    chain = " < ".join(f"{setting.name} ({sizes[setting.name]:.2g})" for setting in ordered)
+    return (
+        f"Deviation of the direction relative to {REFERENCE}'s, the median over steps and tensors: "
+        f"{chain}. This order holds in {agreeing} of {len(names)} tensors."
+    )
