@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from bench_tasks import run_of
+from bench_tasks import Plain, run_of
 from sgdf.analysis.conduct import Measured, measure_runs
 from sgdf.analysis.estimator import page, signals
 from sgdf.analysis.estimator.errors import Errors
@@ -57,7 +57,7 @@ def test_a_measurement_that_was_killed_is_continued(tmp_path):
     whole, cut = Record(tmp_path, "whole", {}), Record(tmp_path, "cut", {})
     shares = []
     QUICK.measure(points(epochs=4), whole, shares.append)
-    assert shares[-1] == 1.0
+    assert shares == pytest.approx([step / 13 for step in range(1, 13)])
     assert [step["step"] for step in measured_steps(whole)] == [5, 10]
     marked = whole["5"] | {"step": 5.0}
     cut.keep("5", marked)
@@ -75,6 +75,34 @@ def test_a_step_has_the_errors_of_every_filter_and_tensor(tmp_path):
         for bias, variance, mse in by_tensor.values():
             assert bias + variance == pytest.approx(mse)
     assert sum(first["gain"][0]) > 0
+
+
+class PartlyUsed(Plain):
+    """Has a frozen parameter, one that is never used, and one that is used now and then."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        for name, trained in (("frozen", False), ("unused", True), ("rare", True)):
+            weight = torch.nn.Parameter(torch.ones(1), requires_grad=trained)
+            self.model.register_parameter(name, weight)
+        self.losses = 0
+
+    def loss(self, batch, targets=None):
+        """Return the loss, which depends on the rare parameter from the second step on."""
+        self.losses += 1
+        loss = super().loss(batch, targets)
+        return loss * self.model.rare.sum() if self.losses > 1 else loss
+
+
+def test_parameters_without_a_gradient_have_no_error(tmp_path):
+    run = run_of("test_estimates_of_runs:PartlyUsed", train={"threads": 1, "batch_size": 8})
+    record = Record(tmp_path, "run", {})
+    QUICK.measure(AnalysedRun(run, "sgd"), record, lambda share: None)
+    steps = measured_steps(record)
+    assert set(tensors(steps)) == {"weight", "bias", "unused", "rare"}
+    assert math.isnan(relative_errors(steps, "unused")["half-batch Kalman"].mse)
+    assert math.isfinite(relative_errors(steps)["half-batch Kalman"].mse)
+    assert not any(steps[0]["errors"]["SGDF, β 0.9"]["unused"])
 
 
 def made_step(number, **errors):
@@ -97,6 +125,14 @@ def test_relative_errors_divide_means_over_steps():
     assert relative_errors(steps)["x"] == pytest.approx(Errors(3 / 12, 7 / 12, 10 / 12))
     assert relative_errors(steps, "a")["x"].mse == pytest.approx(4 / 6)
     assert relative_curve(steps, "x") == pytest.approx([6 / 8, 1.0])
+
+
+def test_a_raw_gradient_without_an_error_is_no_unit():
+    """As that of a batch of all training data."""
+    exact, other = Errors(0.0, 0.0, 0.0), Errors(1.0, 0.0, 1.0)
+    steps = [made_step(1, **{"raw gradient": (exact, exact), "x": (other, other)})]
+    assert math.isnan(relative_errors(steps)["x"].mse)
+    assert math.isnan(relative_curve(steps, "x")[0])
 
 
 def test_the_page_has_all_tables_and_figures(tmp_path, monkeypatch):

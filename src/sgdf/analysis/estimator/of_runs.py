@@ -15,6 +15,7 @@ from ...bench.training.probe import Moment
 from ...bench.training.randomness import derived_seed, seeded
 from ...present.words import plural
 from ..conduct import Contents, Measured, Progress
+from ..probes.filter_beside import all_gradients
 from ..record import Record
 from ..replay import replay
 from ..runs import AnalysedRun
@@ -76,7 +77,8 @@ class EstimatesOfRuns:
         replay(
             run.run,
             before=path.look,
-            after=lambda trainer: progress(trainer.step / min(trainer.steps, last)),
+            # Below 1, which means that the record is finished.
+            after=lambda trainer: progress(trainer.step / (min(trainer.steps, last) + 1)),
             steps=self.steps or None,
         )
 
@@ -134,7 +136,10 @@ class _Path:
         """Show the filters the gradient of a step; measure their errors first if it is due."""
         if len(moment.optimizers) > 1:
             raise SpecError("it has several optimizers, whose gradients are of different losses")
-        grads = moment.gradients()
+        named = dict(moment.task.model.named_parameters())
+        grads = {
+            name: grad for name, grad in all_gradients(moment).items() if named[name].requires_grad
+        }
         if not all(bool(grad.isfinite().all()) for grad in grads.values()):
             return  # the run is about to diverge
         if self.batches is None:

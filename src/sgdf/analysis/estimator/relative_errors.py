@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -32,14 +33,14 @@ def relative_errors(steps: Steps, tensor: str | None = None) -> dict[str, Errors
         name: total_errors(error for step in steps for error in _errors(step, name, tensor))
         for name in steps[0]["errors"]
     }
-    unit = total[RawGradient.name].mse
+    unit = _unit(total[RawGradient.name])
     return {name: Errors(*(part / unit for part in one)) for name, one in total.items()}
 
 
 def relative_curve(steps: Steps, name: str) -> list[float]:
     """Return the mean squared error of a filter at each step, divided by the raw gradient's."""
     return [
-        total_errors(_errors(step, name)).mse / total_errors(_errors(step, RawGradient.name)).mse
+        total_errors(_errors(step, name)).mse / _unit(total_errors(_errors(step, RawGradient.name)))
         for step in steps
     ]
 
@@ -47,6 +48,11 @@ def relative_curve(steps: Steps, name: str) -> list[float]:
 def tensors(steps: Steps) -> list[str]:
     """Return the names of the tensors."""
     return list(steps[0]["squared gradient"])
+
+
+def _unit(raw: Errors) -> float:
+    """Return the error to divide by; NaN if the raw gradient has none, as if a tensor is unused."""
+    return raw.mse or math.nan
 
 
 def _errors(step: Mapping[str, Any], name: str, tensor: str | None = None) -> Iterable[Errors]:
