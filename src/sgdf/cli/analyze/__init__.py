@@ -7,7 +7,7 @@ from collections.abc import Callable
 import typer
 
 from ..help import Command, Group
-from . import gradients
+from . import gradients, hessian
 
 app = typer.Typer(cls=Group, no_args_is_help=True, rich_markup_mode="markdown")
 
@@ -22,6 +22,6 @@ def analyze() -> None:
     """
 
 
-COMMANDS: list[Callable[..., None]] = [gradients.gradients]
+COMMANDS: list[Callable[..., None]] = [hessian.hessian, gradients.gradients]
 for command in COMMANDS:
     app.command(cls=Command)(command)

@@ -1,0 +1,113 @@
+"""The Hessian at the end of runs, measured so that a kill loses little."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ..conduct import Contents, Measured, Progress
+from ..examples import mean_loss, training_batches
+from ..record import Record
+from ..runs import AnalysedRun
+from .eigenvalues import Eigenvalues
+from .operator import Hessian
+from .power_iteration import power_iteration
+from .recorded_products import RecordedProducts
+from .trace import Trace
+
+EXPECTED = {"largest": 3.0, "smallest": 60.0, "power": 20.0}
+"""How many products each may take, to show progress; the second for all, the others for each."""
+
+
+@dataclass(frozen=True)
+class HessianOfRuns:
+    """The largest eigenvalues, the smallest one and the trace, for each run.
+
+    Attributes:
+        examples: the number of training examples that the loss is taken over.
+        top: how many of the largest eigenvalues are computed.
+        tolerance: their relative accuracy.
+        probes: how many random vectors the trace is estimated with.
+        power: how many eigenvalues are also computed in the paper's way.
+        batch_statistics: whether BatchNorm uses those of the batch instead of the stored ones.
+        weight_decay: a decay whose term is part of the loss.
+    """
+
+    examples: int = 200
+    top: int = 50
+    tolerance: float = 1e-3
+    probes: int = 100
+    power: int = 0
+    batch_statistics: bool = False
+    weight_decay: float = 0.0
+
+    name = "hessian"
+    title = "The Hessian of the training loss at the end of runs"
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """Everything that the measured values depend on, beside the run."""
+        return asdict(self)
+
+    def measure(self, run: AnalysedRun, record: Record, progress: Progress) -> None:
+        """Measure eigenvalues and trace; every product is kept until all are measured."""
+        task, model = run.open()
+        batches = training_batches(task, self.examples)
+        expected = EXPECTED["largest"] * self.top + EXPECTED["smallest"] + self.probes
+        expected += EXPECTED["power"] * self.power
+        losses = 0
+
+        def loss(model: nn.Module, batch: Any) -> Tensor:
+            nonlocal losses
+            losses += 1
+            progress(min(0.99, losses / len(batches) / expected))
+            return task.loss(batch)
+
+        hessian = Hessian(
+            model,
+            loss,
+            batches,
+            training=self.batch_statistics,
+            weight_decay=self.weight_decay,
+        )
+        record.keep("parameters", hessian.shape[0])
+        record.keep("weight norm", weight_norm(model))
+        record.keep("loss", mean_loss(task, batches))
+        with RecordedProducts(hessian, record.make_scratch()) as products:
+            if "largest" not in record:
+                record.keep("largest", _as_json(products.top(self.top, self.tolerance)))
+            if "smallest" not in record:
+                record.keep("smallest", _as_json(products.top(1, self.tolerance, "smallest")))
+            if "trace" not in record:
+                record.keep("trace", _as_json(products.trace(self.probes)))
+            if self.power and "power" not in record:
+                record.keep("power", _as_json(power_iteration(products, self.power)))
+
+    def contents(self, measured: Sequence[Measured]) -> Contents:
+        """Return tables and plots."""
+        from .page import contents  # which needs matplotlib
+
+        return contents(self.settings, measured)
+
+
+def weight_norm(model: nn.Module) -> float:
+    """Return the norm of all parameters that are trained, as one vector."""
+    norms = [
+        torch.linalg.vector_norm(param.detach().double())
+        for param in model.parameters()
+        if param.requires_grad
+    ]
+    return float(torch.linalg.vector_norm(torch.stack(norms)))
+
+
+def _as_json(found: Eigenvalues | Trace) -> dict[str, Any]:
+    return {
+        key: value.tolist() if isinstance(value, np.ndarray) else value
+        for key, value in vars(found).items()
+        if value is not None
+    }

@@ -1,0 +1,116 @@
+"""The Hessian of finished runs: the numbers of the library, kept through a kill, on a page."""
+
+import json
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from sgdf.analysis.conduct import Measured
+from sgdf.analysis.examples import training_batches
+from sgdf.analysis.hessian import Hessian
+from sgdf.analysis.hessian.of_runs import HessianOfRuns
+from sgdf.analysis.hessian.page import contents
+from sgdf.analysis.record import Record
+from sgdf.analysis.runs import trained_runs
+from sgdf.bench.jobs.conduct import Conduct, Crew
+from sgdf.bench.jobs.plan import Plan
+from sgdf.bench.jobs.signals import stop_on_signals
+from sgdf.bench.spec.machine import resolve_machine
+from sgdf.bench.spec.read import read
+from sgdf.bench.store.run_folder import Store
+from sgdf.cli import app
+
+DOCUMENT = {
+    "seed": [0, 1],
+    "task": {"name": "bench_tasks:Points"},
+    "optimizer": [{"name": ["sgdf", "adamw"], "lr": 0.1}],
+    "train": {"epochs": 2, "threads": 1, "device": "cpu"},
+}
+SMALL = HessianOfRuns(examples=100, top=5, tolerance=1e-9, probes=6, power=3)
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    """Return a folder of four finished runs."""
+    place = tmp_path_factory.mktemp("runs")
+    plan = Plan(resolve_machine(read(DOCUMENT), threads=1).runs, place, 60.0)
+    conduct = Conduct(plan)
+    conduct.prepare(retry=False)
+    with stop_on_signals() as stop:
+        conduct.work(Crew(1, None), lambda run, event: None, stop)
+    return Store(place)
+
+
+def measured(run, folder, analysis=SMALL):
+    record = Record(folder, run.run.key, analysis.settings)
+    analysis.measure(run, record, lambda share: None)
+    return record
+
+
+def test_values_are_those_of_the_dense_matrix(store, tmp_path):
+    run = trained_runs(store.folders())[0]
+    record = measured(run, tmp_path)
+    task, model = run.open()
+    batches = training_batches(task, 100)
+    exact = np.linalg.eigvalsh(Hessian(model, lambda _, batch: task.loss(batch), batches).dense())
+    largest = exact[::-1]
+    np.testing.assert_allclose(record["largest"]["values"], largest[:5], rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(record["smallest"]["values"], exact[:1], rtol=1e-3, atol=1e-6)
+    assert abs(record["trace"]["value"] - exact.sum()) < 6 * record["trace"]["error"] + 1e-6
+    assert record["parameters"] == len(exact)
+    weights = np.concatenate([p.detach().numpy().ravel() for p in model.parameters()])
+    np.testing.assert_allclose(record["weight norm"], np.linalg.norm(weights), rtol=1e-5)
+
+
+def test_an_interrupted_measurement_continues(store, tmp_path):
+    run = trained_runs(store.folders())[0]
+    whole = measured(run, tmp_path / "whole")
+    interrupted = Record(tmp_path / "again", run.run.key, SMALL.settings)
+    shares = []
+
+    def interrupt(share):
+        shares.append(share)
+        if len(shares) == 25:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        SMALL.measure(run, interrupted, interrupt)
+    begun = len(shares)
+    SMALL.measure(run, interrupted, shares.append)
+    all_at_once = []
+    SMALL.measure(run, Record(tmp_path / "count", run.run.key, SMALL.settings), all_at_once.append)
+    # One product more than without the interruption checks that it is the same Hessian.
+    assert len(shares) - begun <= len(all_at_once) - begun + 3
+    assert interrupted.values == whole.values
+
+
+def test_the_page_shows_settings_and_the_papers_numbers(store, tmp_path):
+    runs = trained_runs(store.folders())
+    shown = contents(SMALL.settings, [Measured(run, measured(run, tmp_path)) for run in runs])
+    spectrum = shown.tables[0]
+    assert [row[0].text for row in spectrum.rows] == ["adamw", "sgdf"]
+    paper = spectrum.columns.index("paper: trace")
+    assert [row[paper].order for row in spectrum.rows] == [0.39, 192.47]
+    assert {plot.name for plot in shown.plots} == {"hessian-histogram", "hessian-ranks"}
+    assert [table.name for table in shown.tables][-1] == "hessian-power"
+    errors = [row[1].order for row in shown.tables[-1].rows]
+    assert max(map(abs, errors)) < 5.0  # per cent: the first value of the paper's way is close
+
+
+def test_the_command_writes_everything_and_measures_nothing_twice(store, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    out = tmp_path / "out"
+    arguments = ["analyze", "hessian", str(store.path), "--out", str(out), "--top", "4"]
+    arguments += ["--probes", "3", "--examples", "60", "--threads", "1"]
+    for expected in (4, 0):
+        result = CliRunner().invoke(app, arguments, env={"COLUMNS": "120"})
+        assert result.exit_code == 0, result.output
+        assert result.output.count("measured ") == expected
+    assert "Content-Security-Policy" in (out / "index.html").read_text()
+    assert (out / "figures" / "hessian-histogram.png").stat().st_size > 5000
+    assert (out / "figures" / "hessian-ranks.pdf").exists()
+    numbers = json.loads((out / "results.json").read_text())
+    assert len(numbers["runs"]) == 4
+    assert numbers["settings"]["top"] == 4
+    assert numbers["environment"]["torch"]
