@@ -83,7 +83,7 @@ def measure_runs(
     measured = []
     for run in runs:
         settings = {**analysis.settings, "analysis": analysis.name, "weights": run.weights}
-        measured.append(Measured(run, Record(folder / "records", run.run.key, settings)))
+        measured.append(Measured(run, Record(folder / "records", run.key, settings)))
     for one in measured:
         if not one.record.finished:
             _measure(analysis, one, watch)

@@ -40,7 +40,7 @@ def write_analysis(
         "settings": dict(analysis.settings),
         "environment": document.environments[0][0],
         "runs": {
-            one.run.run.key: {
+            one.run.key: {
                 "name": one.run.name,
                 "spec": one.run.run.as_table(),
                 **one.record.values,
@@ -57,12 +57,13 @@ def _document(
     analysis: Analysis, measured: Sequence[Measured], command: str, contents: Contents
 ) -> Document:
     here, runs = environment(), [one.run for one in measured]
+    keys = tuple(dict.fromkeys(run.run.key for run in runs))  # several measurements may share one
     parts: list[Table | Plot] = [*contents.tables, *contents.plots]
     settings = {run.setting: run for run in reversed(runs)}  # the first of each setting
     return Document(
         title=analysis.title,
         about=(),
-        origin=f"{plural(len(runs), 'run')}, measured by sgdf {sgdf.__version__}, "
+        origin=f"{plural(len(keys), 'run')}, measured by sgdf {sgdf.__version__}, "
         f"{here['date']}: {command}",
         version=sgdf.__version__,
         summary=tuple(contents.summary),
@@ -82,5 +83,5 @@ def _document(
             ),
         ),
         where="",
-        environments=((here, tuple(run.run.key for run in runs)),),
+        environments=((here, keys),),
     )

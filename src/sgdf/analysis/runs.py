@@ -44,6 +44,11 @@ class AnalysedRun:
         return self.run.optimizer.name
 
     @property
+    def key(self) -> str:
+        """What its record is named by: the key of the run."""
+        return self.run.key
+
+    @property
     def name(self) -> str:
         """Its setting and its seed."""
         return f"{self.setting}, seed {self.run.seed}"

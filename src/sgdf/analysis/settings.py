@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from ..bench.report.optimizer_styles import optimizer_styles
 from ..bench.report.statistics import Sample
@@ -31,6 +32,9 @@ class MeasuredSetting:
         return Cell(self.name, key=self.runs[0].run.run.key, optimizer=self.optimizer)
 
 
+S = TypeVar("S", bound=MeasuredSetting)
+
+
 def by_setting(measured: Sequence[Measured]) -> list[MeasuredSetting]:
     """Return the settings in the order of their first runs."""
     groups: dict[str, list[Measured]] = {}
@@ -41,7 +45,7 @@ def by_setting(measured: Sequence[Measured]) -> list[MeasuredSetting]:
     ]
 
 
-def styled(settings: Sequence[MeasuredSetting]) -> Iterator[tuple[MeasuredSetting, Style]]:
+def styled(settings: Sequence[S]) -> Iterator[tuple[S, Style]]:
     """Yield each setting with its style; settings of one optimizer share its hue."""
     by_name: Mapping[str, Style] = optimizer_styles({setting.optimizer for setting in settings})
     drawn: dict[str, int] = {}

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import typer
 
 from ..help import Command, Group
-from . import gradients, hessian
+from . import gradients, hessian, landscape
 
 app = typer.Typer(cls=Group, no_args_is_help=True, rich_markup_mode="markdown")
 
@@ -22,6 +22,10 @@ def analyze() -> None:
     """
 
 
-COMMANDS: list[Callable[..., None]] = [hessian.hessian, gradients.gradients]
+COMMANDS: list[Callable[..., None]] = [
+    hessian.hessian,
+    landscape.landscape,
+    gradients.gradients,
+]
 for command in COMMANDS:
     app.command(cls=Command)(command)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ...present.words import plural
+from ...present.words import listed, plural
 from ..conclude import leave_stopped
 from ..console import make_console, refusing, say, show
 from ..options import out_option
@@ -80,7 +80,8 @@ def conduct(
     if threads:
         torch.set_num_threads(threads)
     console = make_console()
-    say(console, f"{analysis.title}: {plural(len(runs), 'run')}, in {folder}")
+    count = len({run.run.key for run in runs})  # what lies between two runs is no third one
+    say(console, f"{analysis.title}: {plural(count, 'run')}, in {folder}")
     with refusing(), _progress(len(runs)) as watch:
         try:
             measured = measure_runs(analysis, runs, folder, watch)
@@ -93,12 +94,16 @@ def conduct(
         document = write_analysis(analysis, measured, _command(), folder)
     for line in document.summary:
         say(console, line)
-    for table in document.tables:
-        show(console, ("", terminal_table(table)))
+    main = {table.section: table for table in reversed(document.tables)}  # the first of each
+    for section in document.sections:
+        if section in main:
+            show(console, ("", terminal_table(main[section])))
     console.print()
-    if len(measured) < len(runs):
-        left = plural(len(runs) - len(measured), "run")
-        say(console, f"Another process still measures {left}; the page does not show them yet.")
+    finished = {one.run.key for one in measured}
+    left = [run.name for run in runs if run.key not in finished]
+    if left:
+        names = listed(left, most=3)
+        say(console, f"Another process still measures {names}; the page does not show it yet.")
     say(console, f"Page: {folder / 'index.html'}")
     say(console, "The same beside it: report.md, tables.tex, results.json, tables/, figures/")
 

@@ -1,0 +1,1 @@
+"""The loss around and between trained networks: slices, planes and lines."""

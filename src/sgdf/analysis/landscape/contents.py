@@ -1,0 +1,245 @@
+"""The page of a landscape: its tables, its sentences, and the order of its figures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from ...bench.report.sample_cells import mean_cell
+from ...bench.report.statistics import FEWEST_SEEDS, Sample, compare
+from ...bench.tasks.metric import shown_as
+from ...present.table import Cell, Table, number_cell
+from ...present.words import in_brackets, listed, plural
+from ..conduct import Contents, Measured
+from .figures import contour_plot, line_plot, slice_plot, surface_plot
+from .findings import LandscapeFindings, LineGroup, Setting, Spread
+from .options import LandscapeOptions
+
+PLANES, LINES = "Around each network", "Between networks"
+
+
+def landscape_contents(options: LandscapeOptions, measured: Sequence[Measured]) -> Contents:
+    """Return what the page of a landscape shows."""
+    findings = LandscapeFindings(measured, options.level)
+    tables, plots, notes = [], [], {}
+    if findings.settings:
+        tables += [_settings_table(findings), _pairs_table(findings)]
+        plots += [
+            slice_plot(findings, options.positions, PLANES),
+            contour_plot(findings, options.positions, PLANES),
+            surface_plot(findings, options.positions, PLANES),
+        ]
+        notes[PLANES] = _plane_notes(options, findings)
+    if findings.line_groups:
+        tables.append(_lines_table(findings.line_groups))
+        plots.append(line_plot(findings.line_groups, options.line_positions, LINES))
+        notes[LINES] = _line_notes(options)
+    return Contents(_summary(findings), tables, plots, notes)
+
+
+def _summary(findings: LandscapeFindings) -> list[str]:
+    lines = []
+    if findings.settings:
+        level = findings.level
+        shares = {setting.name: setting.shares(level) for setting in findings.settings}
+        lines += [
+            f"Share of the planes with a loss below {level:.3g}, the largest first: "
+            f"{_ranked(_means(shares), lambda value: f'{100 * value:.3g} %')}.",
+            *_differences(shares, "share"),
+        ]
+        curvatures = {setting.name: setting.curvatures() for setting in findings.settings}
+        lines += [
+            "Curvature at the network, the largest first: "
+            f"{_ranked(_means(curvatures), lambda value: f'{value:.3g}')}.",
+            *_differences(curvatures, "curvature"),
+        ]
+    if findings.line_groups:
+        barriers = {group.name: group.barriers().mean for group in findings.line_groups}
+        lines.append(
+            "Rise of the loss between two networks above the higher one, the largest first: "
+            f"{_ranked(barriers, lambda value: f'{value:.3g}')}."
+        )
+    return lines
+
+
+def _ranked(values: dict[str, float], write: Callable[[float], str]) -> str:
+    order = sorted(values, key=lambda name: -values[name])
+    return ", ".join(f"{name} {write(values[name])}" for name in order)
+
+
+def _means(spreads: dict[str, Spread]) -> dict[str, float]:
+    return {name: spread.sample.mean for name, spread in spreads.items()}
+
+
+def _differences(spreads: dict[str, Spread], what: str) -> list[str]:
+    """Return a sentence on which differences are significant; none for a single setting."""
+    names = list(spreads)
+    if len(names) < 2:
+        return []
+    found = compare([spread.by_seed for spread in spreads.values()])
+    if all(one.p is None for one in found):
+        return [
+            f"Whether a difference in {what} is significant needs at least {FEWEST_SEEDS} seeds "
+            "that two settings share."
+        ]
+    significant = [
+        f"{names[one.first]} and {names[one.second]} (p = {one.corrected:.2g})"
+        for one in found
+        if one.corrected is not None and one.corrected < 0.05
+    ]
+    if not significant:
+        return [f"No difference in {what} is significant."]
+    return [f"The difference in {what} is significant between {listed(significant)}."]
+
+
+def _settings_table(findings: LandscapeFindings) -> Table:
+    metric, unit, results = _results(findings.settings)
+    level = findings.level
+    rows = tuple(
+        (
+            setting.cell,
+            _spread_cell(setting.shares(level), 100.0),
+            _spread_cell(setting.shares(), 100.0),
+            _spread_cell(setting.curvatures()),
+            mean_cell(setting.centres()),
+            mean_cell(result),
+        )
+        for setting, result in zip(findings.settings, results, strict=True)
+    )
+    return Table(
+        "landscape",
+        PLANES,
+        "Share of low loss, and curvature",
+        "Mean ± standard deviation over the seeds; each seed counts with its mean over the planes. "
+        "In brackets: the standard deviation over the planes of a run, as a mean over the seeds. "
+        f"The first share compares all runs at one loss, {level:.3g}; the second uses 2 × (loss of "
+        "the network) + 0.1, which differs from run to run. The curvature is the sum of the "
+        "second differences of the loss along both directions of a plane.",
+        (
+            "setting",
+            f"share below {level:.3g} (%)",
+            "share below own level (%)",
+            "curvature",
+            "training loss",
+            f"test {metric}{in_brackets(unit)}",
+        ),
+        rows,
+    )
+
+
+def _results(settings: Sequence[Setting]) -> tuple[str, str, list[Sample]]:
+    """Return the metric that runs are judged by, its unit, and its values at the last epoch."""
+    results = [one.run.result for setting in settings for one in setting.planes]
+    metric = next((result["metric"] for result in results if result), "loss")
+    stated = next((result.get("unit") for result in results if result), None)
+    values = [
+        [one.run.last("test").get(metric, float("nan")) for one in setting.planes]
+        for setting in settings
+    ]
+    scale, unit = shown_as(metric, stated, [value for row in values for value in row])
+    return metric, unit, [Sample(tuple(scale * value for value in row)) for row in values]
+
+
+def _spread_cell(spread: Spread, scale: float = 1.0) -> Cell:
+    cell = mean_cell(spread.sample, scale)
+    if spread.over_pairs is None:
+        return cell
+    deviation = scale * spread.over_pairs
+    parts = {**cell.parts, "sd over planes": deviation}
+    return Cell(f"{cell.text} [{deviation:.2g}]", cell.order, parts)
+
+
+def _pairs_table(findings: LandscapeFindings) -> Table:
+    rows = tuple(
+        (
+            Cell(one.run.name, optimizer=one.run.optimizer),
+            number_cell(pair + 1),
+            number_cell(cosine, 2),
+            number_cell(100.0 * common),
+            number_cell(100.0 * own),
+            number_cell(curvature),
+        )
+        for setting in findings.settings
+        for one in setting.planes
+        for pair, (cosine, common, own, curvature) in enumerate(
+            zip(one.cosines, one.shares(findings.level), one.shares(), one.curvatures, strict=True)
+        )
+    )
+    return Table(
+        "landscape-planes",
+        PLANES,
+        "Every plane",
+        "The two directions of a plane are random and not made orthogonal: their cosine is given. "
+        "The plane of the same number has the same random numbers in every run.",
+        (
+            "run",
+            "plane",
+            "cosine",
+            f"share below {findings.level:.3g} (%)",
+            "share below own level (%)",
+            "curvature",
+        ),
+        rows,
+    )
+
+
+def _lines_table(groups: Sequence[LineGroup]) -> Table:
+    rows = tuple(
+        (
+            Cell(group.name, optimizer=group.lines[0].optimizer if group.within else ""),
+            number_cell(len(group.lines)),
+            _over_lines([float(max(row[0], row[-1])) for row in group.losses]),
+            _over_lines([float(max(row)) for row in group.losses]),
+            _over_lines(group.barriers().values),
+        )
+        for group in groups
+    )
+    return Table(
+        "landscape-lines",
+        LINES,
+        "Barriers",
+        "Means ± standard deviations over the lines. The barrier is the largest loss on a line "
+        "minus the loss at its higher end.",
+        ("between", "lines", "loss at the higher end", "largest loss", "barrier"),
+        rows,
+    )
+
+
+def _over_lines(values: Sequence[float]) -> Cell:
+    sample = Sample(tuple(values))
+    if sample.sd is None:
+        return number_cell(sample.mean)
+    return mean_cell(sample)
+
+
+def _plane_notes(options: LandscapeOptions, findings: LandscapeFindings) -> list[str]:
+    vectors = {
+        "zero": "Biases and batch normalisation do not move.",
+        "scaled": "Biases and batch normalisation move too, each vector by its norm.",
+    }[options.vectors]
+    notes = [
+        f"The loss is that of {listed(findings.examples)}, in evaluation mode: batch "
+        "normalisation keeps its statistics, and weight decay is left out.",
+        f"{plural(options.pairs, 'plane')} of {options.points} × {options.points} points go "
+        f"through each network, from {-options.span:g} to {options.span:g} along two random "
+        "directions. "
+        f"At 1, each filter has moved by as much as its own norm. {vectors}",
+    ]
+    if not findings.same_shapes:
+        notes.append(
+            "The networks have parameters of different shapes, so they do not share their random "
+            "numbers: their planes cannot be compared one by one."
+        )
+    return notes
+
+
+def _line_notes(options: LandscapeOptions) -> list[str]:
+    statistics = {
+        "recomputed": "The statistics of batch normalisation are computed anew at every point, the "
+        "ends included, from the examples that the loss is measured on.",
+        "interpolated": "The statistics of batch normalisation are interpolated as the weights "
+        "are.",
+    }[options.statistics]
+    return [
+        f"The weights go in a straight line from one network to the other. {statistics} Units that "
+        "compute the same in another order are not matched: a barrier can vanish if they are.",
+    ]

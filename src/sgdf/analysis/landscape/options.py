@@ -1,0 +1,66 @@
+"""The options of a landscape, and the grids that follow from them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from ...bench.errors import SpecError
+from .directions import Vectors
+from .lines import Statistics
+
+
+@dataclass(frozen=True)
+class LandscapeOptions:
+    """What is measured around and between networks.
+
+    Attributes:
+        points: the points of the grid along each direction; odd, so that the network is in the
+            middle. A line has as many.
+        span: how far the grid reaches to each side; at 1 each filter has moved by its own norm.
+        pairs: how many planes there are, each of two directions.
+        examples: how many training examples the loss is measured on.
+        seed: of the random directions.
+        vectors: what directions have for biases and batch normalisation.
+        statistics: what is done about batch normalisation on a line.
+        step: the distance of the second differences that the curvature is computed from.
+        level: the loss that all runs are compared at; by default it follows from the largest loss
+            of a network.
+    """
+
+    points: int = 21
+    span: float = 1.0
+    pairs: int = 3
+    examples: int = 500
+    seed: int = 0
+    vectors: Vectors = "zero"
+    statistics: Statistics = "recomputed"
+    step: float = 0.02
+    level: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.points < 3 or self.points % 2 == 0:
+            raise SpecError(
+                f"points = {self.points}: must be odd and at least 3, so that the network itself "
+                "is one of them"
+            )
+        for name in ("span", "step"):
+            if not 0.0 < getattr(self, name) < float("inf"):
+                raise SpecError(f"{name} = {getattr(self, name)}: must be above 0, and finite")
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """All but the level, which is applied to what was measured."""
+        return {name: value for name, value in asdict(self).items() if name != "level"}
+
+    @property
+    def positions(self) -> list[float]:
+        """The grid along a direction; the middle is exactly 0."""
+        last = self.points - 1
+        return [self.span * (2 * i - last) / last for i in range(self.points)]
+
+    @property
+    def line_positions(self) -> list[float]:
+        """The points of a line, from 0 to 1."""
+        return [i / (self.points - 1) for i in range(self.points)]
