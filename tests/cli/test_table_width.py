@@ -2,6 +2,7 @@
 
 import io
 import itertools
+from types import SimpleNamespace
 
 import pytest
 from rich.cells import cell_len
@@ -13,6 +14,7 @@ from sgdf.bench.spec.bundled import bundled_experiments
 from sgdf.bench.tasks import TASKS
 from sgdf.cli import app
 from sgdf.cli.console import PlainConsole
+from sgdf.cli.show.search import search_report
 from sgdf.present.terminal import Column, Table, _cut_longest
 
 TASK = "a_package.of_mine.with_tasks:AVeryLongNameOfATask"
@@ -90,6 +92,32 @@ def test_a_plan_has_a_line_for_each_setting(tmp_path, monkeypatch):
     table = table_under(printed("run", "mine.toml", "--dry-run"), "digits-mlp")
     assert len(table) == 2 + 6
     assert max(map(cell_len, table)) <= 80
+
+
+def test_a_search_has_a_line_for_each_optimizer():
+    options = {"lr": 0.00123456, "betas": (0.912345, 0.99912345), "weight_decay": 0.000123456}
+    optimizers = [
+        SimpleNamespace(
+            candidate=SimpleNamespace(name=name),
+            best=SimpleNamespace(options=options, value=0.98765),
+            count=lambda outcome: 15,
+            epochs=150,
+            at_edge=(),
+            failed=0,
+        )
+        for name in OPTIMIZERS_TRIED
+    ]
+    metric = SimpleNamespace(name="accuracy", direction="larger is better", is_maximized=True)
+    result = SimpleNamespace(optimizers=optimizers, metric=metric, at_work=0, left=0)
+    (table,) = search_report(result)
+    title, head, *lines = shown(table, 80)
+    assert title == "validation accuracy, larger is better"
+    assert head.split()[:4] == ["optimizer", "best", "setting", "validation"]
+    for name, line in zip(OPTIMIZERS_TRIED, lines, strict=False):
+        assert line.startswith(name[:12])
+        assert "  lr=0.00123456 " in line
+        assert "  0.9877  " in line
+    assert lines[len(OPTIMIZERS_TRIED)].startswith("A wider terminal also shows: ")
 
 
 @pytest.mark.parametrize(

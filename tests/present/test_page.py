@@ -207,6 +207,10 @@ def check_widths(page):
             assert box["height"] > 20
         figures = page.locator("figure svg")
         assert all(figures.nth(i).is_visible() for i in range(figures.count()))
+        scales = figures.evaluate_all(
+            "all => all.map(svg => svg.getBoundingClientRect().width / svg.viewBox.baseVal.width)"
+        )
+        assert all(scale > 1.0 for scale in scales), "a figure is too small to be read"
 
 
 @pytest.fixture(scope="module")
