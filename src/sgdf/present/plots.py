@@ -42,6 +42,8 @@ STYLE: dict[Any, Any] = {
 LEFT, RIGHT, BELOW, ABOVE, LINE = 0.68, 0.12, 0.46, 0.3, 0.19
 LETTER, HANDLE = 0.075, 0.7  # in inches too: the width of a letter, and of a legend's sample line
 LONGEST_NAME = 60
+LONGEST_TITLE = 40
+"""Letters over a panel of the usual width."""
 READING = "-reading-"
 """What comes between an optimizer's mark and the number of a reading in the id of a line."""
 
@@ -186,6 +188,12 @@ def shorten(name: str) -> str:
     """Return a name cut to the length that a plot has room for."""
     name = one_line(name)
     return name if len(name) <= LONGEST_NAME else name[: LONGEST_NAME - 1] + "…"
+
+
+def shorten_middle(title: str) -> str:
+    """Return a title cut to the width of a panel, with its beginning and its end."""
+    title, half = one_line(title), LONGEST_TITLE // 2
+    return title if len(title) <= LONGEST_TITLE else f"{title[: half - 1]}…{title[-half:]}"
 
 
 def mark_of(optimizer: str) -> str:

@@ -32,7 +32,8 @@ def test_a_run_with_all_probes_is_the_run_without_to_the_last_bit(
     which, optimizer, tmp_path, monkeypatch
 ):
     monkeypatch.setattr(recorder, "PUBLISH_SECONDS", 0.0)  # so that it stops at the step
-    run = run_of(optimizer=optimizer, **RUNS[which])
+    settings = {**RUNS[which], "train": {**RUNS[which]["train"], "log_every": 1}}
+    run = run_of(optimizer=optimizer, **settings)
     plain, whole, parts = (Store(tmp_path / name) for name in "abc")
     do(run, plain)
     folder, state, line = do(run, whole, probes=ALL)
@@ -41,6 +42,7 @@ def test_a_run_with_all_probes_is_the_run_without_to_the_last_bit(
     assert {row["probe"] for row in rows} == set(PROBES)
     folder, state, _ = do(run, parts, stop_after=5, probes=ALL)
     assert state is State.PAUSED
+    assert 5 <= folder.saved() < max(row["step"] for row in rows)
     do(run, parts, probes=ALL)
     assert folder.probe_rows() == rows
     expected = essence_without_probes(plain, run)

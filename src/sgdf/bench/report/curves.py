@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 from matplotlib.ticker import PercentFormatter
 
 from ...present.plots import (
@@ -25,17 +24,14 @@ from ...present.words import plural, quantity
 from ..spec.labels import Labels, Table
 from ..store.records import Row, figures_on
 from ..tasks.metric import direction_in_words
+from .curve import Curve, curve_over_runs, draw_curve, thin
 from .findings import Findings, Problem, Setting
 from .optimizer_styles import optimizer_styles
-from .pairs import MOST_COMPARED
+from .probe_curves import probe_curves
 from .seed_plot import seed_plot
+from .styled_settings import styled_settings
 from .tables import overall_section
 from .targets import Target, profiles, training_seconds
-
-Curve = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
-"""The values on the x axis; then the lowest, the mean and the highest of the runs there."""
-POINTS = 64
-"""The most points of a curve: a panel of a few centimetres hardly shows more."""
 
 
 def plots(findings: Findings, targets: Sequence[Target]) -> list[Plot]:
@@ -62,6 +58,7 @@ def plots(findings: Findings, targets: Sequence[Target]) -> list[Plot]:
                     _RATES.format(f"{problem.judged_on} {judged}"),
                     rates,
                 ),
+                (f"probes-{index}", name, "Probes", *probe_curves(problem, by_name)),
             ]
         profile = _profile(targets, by_name)
         section = overall_section(findings)
@@ -103,7 +100,7 @@ def _training_curves(
         against: the quantity on the x axis.
         all_metrics: draw the loss beside the metric on the splits that have both.
     """
-    styled = list(_styled_settings(problem, by_name))
+    styled = list(styled_settings(problem, by_name))
     panels: dict[tuple[str, str], list[tuple[Setting, Style, Curve]]] = {}
     for split in problem.splits:
         for metric in dict.fromkeys((problem.metric, "loss")):
@@ -122,19 +119,12 @@ def _training_curves(
     ordered = sorted(panels, key=lambda panel: panel[0] != problem.metric)
     for panel, (metric, split) in zip(sheet.panels, ordered, strict=True):
         scale, unit = problem.units[metric]
-        for setting, style, (x, low, middle, high) in panels[metric, split]:
-            # A metric that only one epoch has would be a line without length: nothing to see.
-            marker = style.marker if len(x) == 1 else ""
-            (line,) = panel.plot(
-                x, scale * middle, linewidth=1.4, marker=marker, markersize=4, **style.line
-            )
-            shade = band(panel, x, scale * low, scale * high, style.color)
-            mark(setting.optimizer, line, shade)
+        for setting, style, curve in panels[metric, split]:
             texts = [
                 f"{_position_in_words(at, against)}: {quantity(scale * value, unit)}"
-                for at, value in zip(x, middle, strict=True)
+                for at, value in zip(curve.x, curve.middle, strict=True)
             ]
-            sheet.figure.explain(line, setting.name, texts)
+            line = draw_curve(sheet, panel, setting, style, curve, texts, scale)
             labelled.setdefault(setting.name, line)
         if unit == "%":
             show_per_cent(panel)
@@ -146,34 +136,18 @@ def _training_curves(
     return sheet.legend(labelled)
 
 
-def _styled_settings(
-    problem: Problem, by_name: dict[str, Style]
-) -> Iterator[tuple[Setting, Style]]:
-    """Yield each setting of the headline with its style; none if there are too many to draw."""
-    if len(problem.headline) > MOST_COMPARED:
-        return
-    count: dict[str, int] = {}
-    for setting in problem.headline:
-        index = count.setdefault(setting.optimizer, 0)
-        count[setting.optimizer] += 1
-        yield setting, by_name[setting.optimizer].variant(index)
-
-
 def _curve(setting: Setting, split: str, metric: str, against: str) -> Curve | None:
     """Return the curve of a metric over the finished runs, with gaps where it is not finite."""
     epochs = setting.rows_by_epoch(split, metric)
     if not epochs:
         return None
-    if len(epochs) > POINTS:
-        epochs = [epochs[round(i * (len(epochs) - 1) / (POINTS - 1))] for i in range(POINTS)]
-    columns = []
-    for rows in epochs:
-        values = [figures_on(row, split)[metric] for row in rows]
-        values = values if all(map(math.isfinite, values)) else [math.nan]
-        x = sum(_position(row, against) for row in rows) / len(rows)
-        columns.append((x, min(values), sum(values) / len(values), max(values)))
-    x, low, middle, high = np.array(columns).T
-    return x, low, middle, high
+    return curve_over_runs(
+        (
+            sum(_position(row, against) for row in rows) / len(rows),
+            [figures_on(row, split)[metric] for row in rows],
+        )
+        for rows in thin(epochs)
+    )
 
 
 def _position(row: Row, against: str) -> float:
