@@ -52,7 +52,9 @@ class MiniBatches:
         # The gradient of a network with BatchNorm depends on the size of its batches.
         depends = any(isinstance(module, _BatchNorm) for module in task.model.modules())
         size = batch_size if depends else max(batch_size, LARGE_BATCH)
-        self.examples = training_batches(task, examples or sys.maxsize, size)
+        found = training_batches(task, examples or sys.maxsize, size)
+        whole = [batch for batch in found if count_examples(batch) == size]
+        self.examples = whole if depends and whole else found
         self.example_count = sum(map(count_examples, self.examples))
 
     def draw(self, random: torch.Generator) -> Any:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ...bench.training.probe import Moment
 from ..estimator.filters import Filtered
-from ..examples import count_examples, training_batches
+from ..estimator.mini_batches import MiniBatches
 from .filter_beside import FilterBeside, all_gradients, join
 
 
@@ -21,8 +19,8 @@ class Estimate:
     Three estimates are measured: the raw gradient of the step's batch, its running mean (EMA,
     corrected for its start at zero) and SGDF's estimate. Both filters see every gradient of the
     run, whatever its optimizer is, and take no part in it. The examples are training examples,
-    always the same, without augmentation. Their gradient is taken as in training, with the
-    statistics of each batch in BatchNorm and with dropout.
+    always the same, without augmentation. BatchNorm uses the statistics of each of their batches,
+    as in training, and dropout is off: its noise is an error of the estimates.
 
     Args:
         examples: how many.
@@ -42,7 +40,7 @@ class Estimate:
         self.examples, self.batch_size = examples, batch_size
         self.beside = FilterBeside(betas)
         self._seen: Filtered | None = None  # of the step that was watched last
-        self._batches: list[Any] = []
+        self._mini_batches: MiniBatches | None = None
 
     def watch(self, moment: Moment) -> None:
         """Filter the gradient of a step."""
@@ -51,12 +49,7 @@ class Estimate:
     def __call__(self, moment: Moment) -> dict[str, float]:
         """Return the numbers of this step."""
         assert self._seen is not None, "watch sees each step before"
-        if not self._batches:
-            found = training_batches(moment.task, self.examples, self.batch_size)
-            # A last one of a few examples would have strange statistics in BatchNorm.
-            whole = [batch for batch in found if count_examples(batch) == self.batch_size]
-            self._batches = whole or found
-        truth = _mean_gradient(moment, self._batches)
+        truth = self._true_gradient(moment)
         estimates = {
             "raw": self._seen.corrected_mean + self._seen.residual,
             "ema": self._seen.corrected_mean,
@@ -66,6 +59,15 @@ class Estimate:
         errors = {f"error_{name}": _error(one, truth) for name, one in estimates.items()}
         return {**cosines, **errors}
 
+    def _true_gradient(self, moment: Moment) -> Tensor:
+        """Return the gradient of the mean loss over the examples, as one row."""
+        gradients, params = all_gradients(moment), dict(moment.task.model.named_parameters())
+        if self._mini_batches is None:
+            names = [name for name in gradients if params[name].requires_grad]
+            self._mini_batches = MiniBatches(moment.task, names, self.batch_size, self.examples)
+        found = self._mini_batches.full_gradient()
+        return join(found.get(name, torch.zeros_like(one)) for name, one in gradients.items())
+
     def state(self) -> dict[str, Any]:
         """Return the state of the filter."""
         return self.beside.state()
@@ -73,37 +75,6 @@ class Estimate:
     def load_state(self, state: dict[str, Any]) -> None:
         """Continue from what ``state`` returned."""
         self.beside.load_state(state)
-
-
-def _mean_gradient(moment: Moment, batches: Sequence[Any]) -> Tensor:
-    """Return the gradient of the mean loss over all examples, as one row."""
-    sums, weight = all_gradients(moment), 0
-    named = dict(moment.task.model.named_parameters())
-    trained = {name: named[name] for name in sums if named[name].requires_grad}
-    sums = {name: torch.zeros_like(one) for name, one in sums.items()}
-    with torch.enable_grad(), _keeping_statistics(moment.task.model):
-        for batch in batches:
-            count, loss = count_examples(batch), moment.task.loss(batch)
-            found = torch.autograd.grad(loss, list(trained.values()), materialize_grads=True)
-            for name, one in zip(trained, found, strict=True):
-                sums[name] += count * one
-            weight += count
-    return join(sums.values()) / weight
-
-
-@contextmanager
-def _keeping_statistics(model: nn.Module) -> Iterator[None]:
-    """Let BatchNorm use the statistics of a batch without adding them to its running ones."""
-    tracking: list[Any] = [
-        module for module in model.modules() if getattr(module, "track_running_stats", False)
-    ]
-    for module in tracking:
-        module.track_running_stats = False
-    try:
-        yield
-    finally:
-        for module in tracking:
-            module.track_running_stats = True
 
 
 def _cosine(one: Tensor, other: Tensor) -> float:

@@ -9,4 +9,6 @@ PROBES = {
     "estimate": "sgdf.analysis.probes.estimate:Estimate",
     # How far a step moves the weights, relative to their norm.
     "update-size": "sgdf.analysis.probes.update_size:UpdateSize",
+    # The largest eigenvalue of the Hessian on some training examples.
+    "sharpness": "sgdf.analysis.probes.sharpness:Sharpness",
 }
