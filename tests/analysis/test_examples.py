@@ -5,7 +5,8 @@ import torch
 
 from bench_tasks import Pair, Plain, Points
 from made_data import SMALL, tiny
-from sgdf.analysis.examples import count_examples, describe_examples, mean_loss, training_batches
+from sgdf.analysis.example_counts import count_examples
+from sgdf.analysis.examples import describe_examples, mean_loss, training_batches
 from sgdf.bench.errors import SpecError
 from sgdf.bench.tasks import Task
 from sgdf.bench.tasks.characters.task import Characters
@@ -84,3 +85,17 @@ def test_batches_that_draw_from_global_generators_are_the_same_each_time():
 def test_a_task_without_a_loss_is_refused():
     with pytest.raises(SpecError, match=r"Pair has no loss\(batch\)"):
         training_batches(Pair(), 10)
+
+
+def test_batches_that_cannot_be_counted_weigh_the_same():
+    class Objects(Task):
+        def batches(self, batch_size, order):
+            return [1.0, 2.0]
+
+        def loss(self, batch):
+            return torch.tensor(batch)
+
+        def evaluate(self, split):
+            return {}
+
+    assert mean_loss(Objects(), training_batches(Objects(), 2, 1)) == 1.5

@@ -13,6 +13,7 @@ from ..bench.errors import SpecError
 from ..bench.tasks import Supervised, Task
 from ..bench.tasks.cifar.data import deal_by_class
 from ..bench.training.randomness import seeded
+from .example_counts import count_examples
 
 
 def training_batches(task: Task, count: int, batch_size: int = 250, seed: int = 0) -> list[Any]:
@@ -54,19 +55,6 @@ def describe_examples(task: Task, batches: Sequence[Any]) -> str:
     return f"the first batches of an epoch ({len(batches)}), as the task makes them for training"
 
 
-def count_examples(batch: Any) -> int:
-    """Return how many examples a batch has: the length of the first tensor in it, else 1.
-
-    The loss of a batch is a mean, so a mean over batches weighs each with this number.
-    """
-    if isinstance(batch, Tensor):
-        return len(batch) if batch.ndim else 1
-    parts = batch.values() if isinstance(batch, dict) else batch
-    if isinstance(parts, str) or not hasattr(parts, "__iter__"):
-        return 1
-    return next((count_examples(part) for part in parts if isinstance(part, Tensor)), 1)
-
-
 def mean_loss(task: Task, batches: Sequence[Any]) -> float:
     """Return the mean loss over examples, of the task's model as it is.
 
@@ -77,11 +65,19 @@ def mean_loss(task: Task, batches: Sequence[Any]) -> float:
     try:
         with torch.no_grad(), seeded(0):
             for batch in batches:
-                count = count_examples(batch)
+                count = _weight(batch)
                 total, weight = total + count * float(task.loss(batch)), weight + count
     finally:
         task.load_state(state)
     return total / weight
+
+
+def _weight(batch: Any) -> int:
+    """Return how many examples a batch has; batches that cannot be counted weigh the same."""
+    try:
+        return count_examples(batch)
+    except ValueError:
+        return 1
 
 
 def _choose(targets: Tensor, order: torch.Generator) -> Tensor:

@@ -1,4 +1,4 @@
-"""Lines between two networks: exact ends, stated statistics of batch normalisation, barriers."""
+"""Lines between two networks: exact ends, stated statistics of BatchNorm, barriers."""
 
 import copy
 

@@ -16,7 +16,8 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from ...bench.errors import SpecError
 from ...bench.tasks import Task
-from ..examples import count_examples, training_batches
+from ..example_counts import count_examples
+from ..examples import training_batches
 from .shadow_filter import Observation
 
 Gradients = dict[str, Tensor]

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .example_counts import count_examples
+from ..example_counts import count_examples
 from .symmetric import SymmetricOperator
 from .undisturbed import undisturbed
 

@@ -213,12 +213,12 @@ def _over_lines(values: Sequence[float]) -> Cell:
 
 def _plane_notes(options: LandscapeOptions, findings: LandscapeFindings) -> list[str]:
     vectors = {
-        "zero": "Biases and batch normalisation do not move.",
-        "scaled": "Biases and batch normalisation move too, each vector by its norm.",
+        "zero": "Biases and BatchNorm do not move.",
+        "scaled": "Biases and BatchNorm move too, each vector by its norm.",
     }[options.vectors]
     notes = [
-        f"The loss is that of {listed(findings.examples)}, in evaluation mode: batch "
-        "normalisation keeps its statistics, and weight decay is left out.",
+        f"The loss is that of {listed(findings.examples)}, in evaluation mode: "
+        "BatchNorm keeps its statistics, and weight decay is left out.",
         f"{plural(options.pairs, 'plane')} of {options.points} × {options.points} points go "
         f"through each network, from {-options.span:g} to {options.span:g} along two random "
         "directions. "
@@ -234,10 +234,9 @@ def _plane_notes(options: LandscapeOptions, findings: LandscapeFindings) -> list
 
 def _line_notes(options: LandscapeOptions) -> list[str]:
     statistics = {
-        "recomputed": "The statistics of batch normalisation are computed anew at every point, the "
+        "recomputed": "The statistics of BatchNorm are computed anew at every point, the "
         "ends included, from the examples that the loss is measured on.",
-        "interpolated": "The statistics of batch normalisation are interpolated as the weights "
-        "are.",
+        "interpolated": "The statistics of BatchNorm are interpolated as the weights are.",
     }[options.statistics]
     return [
         f"The weights go in a straight line from one network to the other. {statistics} Units that "

@@ -1,6 +1,6 @@
 """Random directions in the space of a network's parameters, scaled filter by filter.
 
-A network with batch normalisation or ReLU computes the same if the weights of a layer are scaled
+A network with BatchNorm or ReLU computes the same if the weights of a layer are scaled
 and those of the next one scaled back. So a step of a given length says nothing unless it is
 measured against the weights themselves: each filter of a direction gets the norm that this filter
 has in the network (Li et al., 2018).
@@ -20,7 +20,7 @@ from ...bench.training.randomness import derived_seed
 Direction = Mapping[str, Tensor]
 """A tensor for each parameter that is trained, by its name."""
 Vectors = Literal["zero", "scaled"]
-"""What a direction has for biases, batch normalisation and other vectors: zeros, or random numbers
+"""What a direction has for biases, BatchNorm and other vectors: zeros, or random numbers
 of the norm that the vector has in the network."""
 
 

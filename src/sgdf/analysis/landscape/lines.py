@@ -15,7 +15,7 @@ from ..runs import AnalysedRun
 from .slices import Loss, leaving_as_found
 
 Statistics = Literal["recomputed", "interpolated"]
-"""The statistics of batch normalisation between two networks: computed anew from the examples at
+"""The statistics of BatchNorm between two networks: computed anew from the examples at
 every point, or those of the two networks interpolated as the weights are."""
 
 
@@ -87,7 +87,7 @@ def line_losses(
         loss: returns the loss of the model over all examples.
         end: the ``state_dict`` of a network of the same shapes, at position 1.
         positions: where the loss is measured.
-        statistics: what is done about batch normalisation.
+        statistics: what is done about BatchNorm.
     """
     start = {name: value.clone() for name, value in model.state_dict().items()}
     losses = []
@@ -103,7 +103,7 @@ def line_losses(
 
 
 def recompute_statistics(model: nn.Module, loss: Loss) -> None:
-    """Set the statistics of batch normalisation to means over the batches that the loss sees.
+    """Set the statistics of BatchNorm to means over the batches that the loss sees.
 
     Args:
         model: a network in evaluation mode, in which it is left.

@@ -22,8 +22,8 @@ class LandscapeOptions:
         pairs: how many planes there are, each of two directions.
         examples: how many training examples the loss is measured on.
         seed: of the random directions.
-        vectors: what directions have for biases and batch normalisation.
-        statistics: what is done about batch normalisation on a line.
+        vectors: what directions have for biases and BatchNorm.
+        statistics: what is done about BatchNorm on a line.
         step: the distance of the second differences that the curvature is computed from.
         level: the loss that all runs are compared at; by default it follows from the largest loss
             of a network.

@@ -22,14 +22,14 @@ class Lines(StrEnum):
 
 
 class Vectors(StrEnum):
-    """What directions have for biases and batch normalisation."""
+    """What directions have for biases and BatchNorm."""
 
     ZERO = "zero"
     SCALED = "scaled"
 
 
 class Statistics(StrEnum):
-    """What is done about batch normalisation on a line."""
+    """What is done about BatchNorm on a line."""
 
     RECOMPUTED = "recomputed"
     INTERPOLATED = "interpolated"
@@ -64,12 +64,12 @@ def landscape(
     ] = Lines.SEEDS,
     vectors: Annotated[
         Vectors,
-        typer.Option(help="Biases and batch normalisation: kept (zero), or moved by their norm."),
+        typer.Option(help="Biases and BatchNorm: kept (zero), or moved by their norm."),
     ] = Vectors.ZERO,
     statistics: Annotated[
         Statistics,
         typer.Option(
-            help="Statistics of batch normalisation on a line: recomputed from the examples at "
+            help="Statistics of BatchNorm on a line: recomputed from the examples at "
             "each point, or interpolated as the weights are."
         ),
     ] = Statistics.RECOMPUTED,
