@@ -54,6 +54,12 @@ def test_the_standard_error_is_that_of_repeated_measurements():
     assert np.mean(errors) == pytest.approx(np.std(bests), rel=0.2)
 
 
+def test_a_size_that_few_steps_have_has_no_standard_error():
+    large, small = torch.tensor([50.0]), torch.tensor([2.0])
+    found = curve((large, large), (small, small), (small, small), (small, 2 * small))
+    assert [math.isnan(one.best_error) for one in found] == [False, True]
+
+
 def test_residuals_beyond_the_edges_count_and_unknown_ones_do_not():
     residual = torch.tensor([1e-3, 1e4, 0.0])
     sums = GainSums()

@@ -79,8 +79,6 @@ class FixedGain(ShadowFilter):
         gain: the weight of the gradient.
     """
 
-    optimizer = "qhm"
-
     def __init__(self, beta: float = 0.9, gain: float = 0.175) -> None:
         self.name, self.gain, self.mean = f"gain {gain:g}, β {beta:g}", gain, RunningMean(beta)
 

@@ -10,9 +10,12 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from .filters import Filtered
+
+Array = NDArray[np.float64]
 
 EDGES = tuple(float(10.0**exponent) for exponent in np.arange(-1.5, 2.01, 0.25))
 """Edges of the bins of |r| / √v, residual over the standard error of the mean."""
@@ -62,7 +65,8 @@ class GainBin:
         high: its upper edge.
         share: of all elements.
         best: the gain with the smallest error.
-        best_error: its standard error, by the jackknife over the measured steps.
+        best_error: its standard error, by the jackknife over the measured steps; NaN if fewer
+            than three of them have such residuals.
         used: SGDF's.
     """
 
@@ -72,6 +76,11 @@ class GainBin:
     best: float
     best_error: float
     used: float
+
+    @property
+    def middle(self) -> float:
+        """The middle of the edges on a logarithmic axis."""
+        return math.sqrt(self.low * self.high)
 
 
 def gain_curve(steps: Sequence[Any], sizes: Sequence[tuple[float, float]] = BINS) -> list[GainBin]:
@@ -91,17 +100,22 @@ def gain_curve(steps: Sequence[Any], sizes: Sequence[tuple[float, float]] = BINS
         count, squares, wanted, used = map(float, total)
         if squares <= 0.0:
             continue
-        others = total - own  # what is left without each of the steps
-        others = others[others[:, 1] > 0.0]
-        kept = others[:, 2] / others[:, 1]
         found.append(
             GainBin(
                 low=low,
                 high=high,
                 share=count / float(sums[:, 0].sum()),
                 best=wanted / squares,
-                best_error=math.sqrt((len(kept) - 1) * kept.var()) if len(kept) > 1 else math.nan,
+                best_error=_jackknife(own[:, 2], own[:, 1]),
                 used=used / squares,
             )
         )
     return found
+
+
+def _jackknife(numerators: Array, denominators: Array) -> float:
+    """Return the standard error of a ratio of sums: its spread when each part is left out."""
+    if np.count_nonzero(denominators) < 3:
+        return math.nan
+    ratios = (numerators.sum() - numerators) / (denominators.sum() - denominators)
+    return math.sqrt((len(ratios) - 1) * ratios.var())

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import operator
 import statistics
+import textwrap
 from collections.abc import Sequence
 from typing import Any
+
+from matplotlib.axes import Axes
 
 from ...bench.report.optimizer_styles import optimizer_styles
 from ...bench.report.sample_cells import mean_cell
 from ...bench.report.statistics import Sample
-from ...present.plots import Drawing, Plot, Sheet, drawing, shorten, use_log_axis
+from ...present.plots import Drawing, Plot, Sheet, drawing, use_log_axis
 from ...present.table import NOTHING, Cell, Table, number_cell
 from ...present.words import listed, plural
 from ..conduct import Contents, Measured
 from ..settings import MeasuredSetting, by_setting
 from .compared_filters import comparable_filters, filters_of
-from .filters import FixedGain, RawGradient, RunningMean, SGDFEstimate
+from .filters import FixedGain, Momentum, RawGradient, RunningMean, SGDFEstimate
 from .gain import gain_curve
 from .half_batch_kalman import HalfBatchKalman
 from .relative_errors import measured_steps, relative_curve, relative_errors, tensors
@@ -24,8 +27,13 @@ from .shadow_filter import ShadowFilter
 from .signals import SIGNALS, measure_signal
 
 ERRORS, GAIN, SYNTHETIC = "Errors along the training", "Gain", "Synthetic signals"
-OWN_COLOR = "black"
-"""Of what no optimizer steps with."""
+OWN_STYLES: dict[str, dict[str, Any]] = {
+    HalfBatchKalman.name: {"color": "black", "linestyle": ":"},
+    "": {"color": "gray", "linestyle": "--"},
+}
+"""Of filters without the colour of an optimizer, by name; that of any other one is the last."""
+LARGEST_ERROR = 0.3
+"""A gain with a larger standard error says nothing, and its bar would hide the others."""
 CLASSES = ((0.0, 1.0), (1.0, 10**0.5), (10**0.5, 10.0), (10.0, 1e9))
 """Sizes of the residual, in standard errors of the mean, that the table of gains tells apart."""
 
@@ -57,7 +65,8 @@ def contents(
             ERRORS,
             "Mean squared error over the training, relative to that of the raw gradient",
             f"β is {beta:g}. Below 1 the estimate is closer to the full-batch gradient than the "
-            "gradient of one mini-batch is. The median over seeds.",
+            "gradient of one mini-batch is. The median over seeds. CM times 1 − β is left out: "
+            "after a few steps it is EMA.",
             _training_figure(beta, settings),
         ),
         Plot(
@@ -65,7 +74,7 @@ def contents(
             GAIN,
             "The gain with the smallest error, and SGDF's",
             "Over the size of the residual, in standard errors of the mean. The bars are one "
-            "standard error to either side.",
+            f"standard error to either side; gains with one above {LARGEST_ERROR:g} are left out.",
             _gain_figure(settings),
         ),
     ]
@@ -106,7 +115,10 @@ def _summary(beta: float, settings: Sequence[MeasuredSetting]) -> list[str]:
         f"Of {plural(len(settings), 'setting')}, the estimate of {sgdf} is closer to the "
         f"full-batch gradient {listed(closer)}."
     ]
-    for size, words in ((CLASSES[0], "below one standard error"), (CLASSES[-1], "above ten")):
+    for size, words in (
+        (CLASSES[0], "below one standard error"),
+        (CLASSES[-1], "above ten standard errors"),
+    ):
         gains = [one for setting in settings for one in gain_curve(_gains(setting), (size,))]
         if gains:
             lines.append(
@@ -239,12 +251,13 @@ def _signal_table(beta: float) -> Table:
 
 def _style(one: ShadowFilter) -> dict[str, Any]:
     if not one.optimizer:
-        return {"color": OWN_COLOR, "linestyle": ":"}
+        return OWN_STYLES.get(one.name, OWN_STYLES[""])
     return optimizer_styles([one.optimizer])[one.optimizer].line
 
 
 def _training_figure(beta: float, settings: Sequence[MeasuredSetting]) -> Drawing:
-    filters = comparable_filters(beta)
+    scaled = Momentum(beta, 1.0 - beta).name  # after a few steps it is the running mean
+    filters = [one for one in comparable_filters(beta) if one.name != scaled]
     with drawing("estimator-training"):
         sheet = Sheet(len(settings), 3.2, 2.4, [one.name for one in filters])
         handles: dict[str, Any] = {}
@@ -256,8 +269,14 @@ def _training_figure(beta: float, settings: Sequence[MeasuredSetting]) -> Drawin
                 medians = [statistics.median(values) for values in zip(*curves, strict=False)]
                 (handles[one.name],) = panel.plot(steps, medians, linewidth=1.3, **_style(one))
             use_log_axis(panel, "y")
-            panel.set(title=shorten(setting.name), xlabel="step", ylabel="relative error")
+            _title(panel, setting)
+            panel.set(xlabel="step", ylabel="relative error")
         return sheet.legend(handles)
+
+
+def _title(panel: Axes, setting: MeasuredSetting) -> None:
+    """Write the name of a setting above its panel, on two lines if it is long."""
+    panel.set_title("\n".join(textwrap.wrap(setting.name, 52, max_lines=2)), fontsize=7)
 
 
 def _gain_figure(settings: Sequence[MeasuredSetting]) -> Drawing:
@@ -267,22 +286,21 @@ def _gain_figure(settings: Sequence[MeasuredSetting]) -> Drawing:
         sheet = Sheet(len(settings), 3.2, 2.4, names)
         handles: dict[str, Any] = {}
         for panel, setting in zip(sheet.panels, settings, strict=True):
-            # A bin with few elements says nothing, and its bar would hide the others.
-            curve = [one for one in gain_curve(_gains(setting)) if one.share > 0.001]
-            middles = [(one.low * one.high) ** 0.5 for one in curve]
+            curve = gain_curve(_gains(setting))
+            known = [one for one in curve if one.best_error < LARGEST_ERROR]
             bars = panel.errorbar(
-                middles,
-                [one.best for one in curve],
-                [one.best_error for one in curve],
-                color=OWN_COLOR,
+                [one.middle for one in known],
+                [one.best for one in known],
+                [one.best_error for one in known],
+                color="black",
                 linewidth=1.3,
                 capsize=2,
             )
             handles[names[0]] = bars.lines[0]
             (handles[names[1]],) = panel.plot(
-                middles, [one.used for one in curve], color=color, linewidth=1.6
+                [one.middle for one in curve], [one.used for one in curve], color=color
             )
             use_log_axis(panel, "x")
-            panel.set(title=shorten(setting.name), xlabel="|r| / √v", ylabel="gain")
-            panel.set_ylim(-0.6, 1.6)
+            _title(panel, setting)
+            panel.set(xlabel="|r| / √v", ylabel="gain")
         return sheet.legend(handles)
