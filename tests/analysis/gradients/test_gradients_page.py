@@ -140,6 +140,15 @@ def test_a_panel_for_each_setting_and_a_line_for_each_step(place):
         assert same == (view != "directions")
 
 
+def test_an_axis_of_less_than_a_power_of_ten_has_several_numbers(place):
+    runs = measured(place, optimizers=["sgd-vanilla", "sgd-ema", "sgdf"])
+    plots = {plot.name: plot for plot in ANALYSIS.contents(runs).plots}
+    for panel in plots["gradients-deviation"].figure.axes:
+        low, high = panel.get_ylim()
+        assert high < 10.0 * low
+        assert sum(low <= tick <= high for tick in panel.get_yticks()) >= 2
+
+
 def test_by_default_the_weights_are_drawn_whose_gradient_is_nearest_to_the_papers(place, contents):
     runs = measured(place)
     (title,) = [plot.title for plot in contents.plots if plot.name == "gradients-gradients-1"]
@@ -219,6 +228,8 @@ def test_a_diverged_run_is_named_and_drawn_as_far_as_it_has_come(tmp_path):
     runs = measured(tmp_path, analysis, changes=changes, optimizers=["sgd-vanilla", "sgd-cm"])
     contents = analysis.contents(runs)
     assert any("sgd-cm, seed 0, diverged at step" in line for line in contents.summary)
+    assert any("of all settings are of one seed" in line for line in contents.summary)
+    assert "seed" not in str(table(contents, "gradients-deviation").rows)
     assert all(plot.figure.axes for plot in contents.plots)
 
 

@@ -58,7 +58,7 @@ def _ridge_plots(
 
 
 def _findings(settings: Sequence[SettingSeries]) -> Iterator[str]:
-    """Yield in sentences: the order of the deviations, the shifts, and what diverged."""
+    """Yield in sentences: the order of the deviations, the shifts, and what limits them."""
     if (reference := reference_of(settings)) is not None:
         yield _order_of_deviations(settings, reference)
     for layer, tensor in end_layers(settings[0]).items():
@@ -70,6 +70,10 @@ def _findings(settings: Sequence[SettingSeries]) -> Iterator[str]:
             f"Largest mean of the direction in units of its deviation, {layer} ({tensor}): "
             f"{listed(shifts)}."
         )
+    alone = [setting.name for setting in settings if len(setting.runs) == 1]
+    if alone:
+        which = "all settings" if len(alone) == len(settings) else listed(alone)
+        yield f"The numbers of {which} are of one seed, and say nothing about their spread."
     for setting in settings:
         for seed, run in setting.runs.items():
             if "nonfinite" in run:

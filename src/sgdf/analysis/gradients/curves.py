@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+from matplotlib.ticker import LogLocator
 
 from ...present.plots import Drawing, Plot, Sheet, band, drawing, mark, use_log_axis
 from .measure import ALL
@@ -28,7 +29,7 @@ def deviation_plot(settings: Sequence[SettingSeries], tensors: Sequence[str]) ->
         panels[f"median over tensors{divided}"] = _relative(reference, None, scaled)
         for name in (*tensors, ALL):
             panels[f"{name}{divided}"] = _relative(reference, name, scaled)
-    figure = _figure("gradients-deviation", settings, panels, "of sgd-vanilla's", log=True)
+    figure = _figure("gradients-deviation", settings, panels, f"relative to {REFERENCE}", log=True)
     return Plot(
         "gradients-deviation",
         DEVIATION,
@@ -126,6 +127,8 @@ def _figure(
                 labelled.setdefault(setting.name, line)
             if log:
                 use_log_axis(panel, "y")
+                # Less than a power of ten would leave the axis with a single number.
+                panel.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
             panel.set_title(title)
             panel.set_xlabel("step")
             panel.set_ylabel(label)

@@ -111,7 +111,8 @@ def _draw(panel: Axes, setting: SettingSeries, lines: Sequence[_Line], reach: fl
         over = 3.0 - number / len(lines)  # earlier steps are in front
         color = setting.style.color
         (ridge,) = panel.plot(at, heights, color=color, linewidth=1.1, zorder=over)
-        (shade,) = panel.fill(at, heights, color=color, alpha=0.12, linewidth=0, zorder=over)
+        below = np.append(at, [reach, -reach]), np.append(heights, [line.step, line.step])
+        (shade,) = panel.fill(*below, color=color, alpha=0.12, linewidth=0, zorder=over)
         mark(setting.optimizer, ridge, shade)
         if abs(line.mean) < reach:
             height = line.step + factor * float(np.interp(line.mean, at, estimate))

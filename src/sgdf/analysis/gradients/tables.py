@@ -147,8 +147,15 @@ def tensor_table(settings: Sequence[SettingSeries]) -> Table:
 
 
 def _cell(values: np.ndarray | None) -> Cell:
-    """Return the mean and the deviation over the seeds."""
-    return Cell(NOTHING) if values is None else mean_cell(Sample(tuple(map(float, values))))
+    """Return the mean and the deviation over the seeds; of one seed, which a finding says, alone.
+
+    "One seed" in each of some hundred cells would hide the numbers.
+    """
+    if values is None:
+        return Cell(NOTHING)
+    if len(values) == 1:
+        return number_cell(float(values[0]), digits=3)
+    return mean_cell(Sample(tuple(map(float, values))))
 
 
 def _shift_cell(values: np.ndarray) -> Cell:
