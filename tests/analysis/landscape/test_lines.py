@@ -92,3 +92,11 @@ def test_networks_without_batch_normalisation_need_no_second_pass():
     calls = []
     recompute_statistics(linear(1.0), lambda: calls.append(1) or 0.0)
     assert not calls
+
+
+def test_a_loss_that_was_computed_before_can_still_go_backward():
+    (start, inputs), (end, _) = normalised(0), normalised(1)
+    before = start(inputs).square().mean()
+    line_losses(start, lambda: 0.0, end.state_dict(), [0.0, 0.5])
+    before.backward()
+    assert all(param.grad is not None for param in start.parameters())

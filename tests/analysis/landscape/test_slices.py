@@ -147,3 +147,11 @@ def test_the_centre_is_the_model_itself_to_the_bit():
         assert not torch.equal(model[0].weight, weights[0])
         move((0.0, random_direction(model, 0, 0)), (0.0, random_direction(model, 0, 1)))
         assert all(map(torch.equal, model.parameters(), weights))
+
+
+def test_a_loss_that_was_computed_before_can_still_go_backward():
+    model, loss = network()
+    before = loss()
+    slice_losses(model, lambda: 0.0, random_direction(model, 0, 0), POSITIONS)
+    before.backward()
+    assert all(param.grad is not None for param in model.parameters())

@@ -11,6 +11,8 @@ import torch
 from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from ..borrowed_model import in_mode
+
 
 @contextmanager
 def undisturbed(model: nn.Module, training: bool) -> Iterator[Callable[[int], None]]:
@@ -24,9 +26,6 @@ def undisturbed(model: nn.Module, training: bool) -> Iterator[Callable[[int], No
         model: the model.
         training: its mode within the block.
     """
-    modules = list(model.modules())
-    modes = [module.training for module in modules]
-    buffers = [dict(module._buffers) for module in modules]
     devices = {parameter.device.index for parameter in model.parameters() if parameter.is_cuda}
     generators = random.getstate(), np.random.get_state()
 
@@ -43,27 +42,9 @@ def undisturbed(model: nn.Module, training: bool) -> Iterator[Callable[[int], No
             torch.inference_mode(False),
             torch.enable_grad(),
             sdpa_kernel(SDPBackend.MATH),  # the only one with a second derivative
+            in_mode(model, training),
         ):
-            _lend_copies(model)
-            model.train(training)
             yield seed_generators
     finally:
         random.setstate(generators[0])
         np.random.set_state(generators[1])
-        for module, mode, own in zip(modules, modes, buffers, strict=True):
-            module.training = mode
-            module._buffers.clear()
-            module._buffers.update(own)
-
-
-def _lend_copies(model: nn.Module) -> None:
-    """Replace the buffers of a model by copies.
-
-    To write the old values back instead would not do: autograd counts what is written to a
-    tensor, and refuses to go backward through a loss that was computed before.
-    """
-    copies = {buffer: buffer.clone() for buffer in model.buffers()}
-    for module in model.modules():
-        for name, buffer in module._buffers.items():
-            if buffer is not None:
-                module._buffers[name] = copies[buffer]

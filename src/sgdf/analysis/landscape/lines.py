@@ -91,11 +91,11 @@ def line_losses(
     """
     start = {name: value.clone() for name, value in model.state_dict().items()}
     losses = []
-    with leaving_as_found(model), torch.no_grad():
+    with leaving_as_found(model):
         for position in positions:
-            for name, value in model.state_dict().items():
+            for name, value in model.state_dict(keep_vars=True).items():
                 if value.is_floating_point():
-                    value.copy_(torch.lerp(start[name], end[name].to(value), position))
+                    value.data.copy_(torch.lerp(start[name], end[name].to(value), position))
             if statistics == "recomputed":
                 recompute_statistics(model, loss)
             losses.append(loss())

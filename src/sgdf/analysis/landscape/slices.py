@@ -6,9 +6,9 @@ import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
-import torch
 from torch import nn
 
+from ..borrowed_model import in_mode
 from .directions import Direction, trained_parameters
 
 Loss = Callable[[], float]
@@ -26,33 +26,32 @@ class Move(Protocol):
 def leaving_as_found(model: nn.Module) -> Iterator[None]:
     """Put a model into evaluation mode; afterwards it is as it was before, to the bit.
 
-    That holds for parameters, buffers and the mode of each module, and after an error too.
+    That holds for parameters, buffers and the mode of each module, and after an error too. Within
+    the block write to ``param.data``: autograd does not count that, so that a loss which was
+    computed before can still go backward after it.
     """
-    state = {name: value.clone() for name, value in _tensors(model).items()}
-    modes = {module: module.training for module in model.modules()}
-    model.eval()
+    own = {param: param.data for param in model.parameters()}
     try:
-        yield
+        for param, data in own.items():
+            param.data = data.clone()
+        with in_mode(model, training=False):
+            yield
     finally:
-        with torch.no_grad():
-            for name, value in _tensors(model).items():
-                value.copy_(state[name])
-        for module, training in modes.items():
-            module.training = training
+        for param, data in own.items():
+            param.data = data
 
 
 @contextlib.contextmanager
 def moving(model: nn.Module) -> Iterator[Move]:
     """Let a model be moved within the block, in evaluation mode, and leave it as it was."""
     params = trained_parameters(model)
-    centre = {name: param.detach().clone() for name, param in params.items()}
+    centre = {name: param.data for name, param in params.items()}
 
     def move(*steps: tuple[float, Direction]) -> None:
-        with torch.no_grad():
-            for name, param in params.items():
-                param.copy_(centre[name])
-                for factor, direction in steps:
-                    param.add_(direction[name], alpha=factor)
+        for name, param in params.items():
+            param.data.copy_(centre[name])
+            for factor, direction in steps:
+                param.data.add_(direction[name], alpha=factor)
 
     with leaving_as_found(model):
         yield move
@@ -104,8 +103,3 @@ def curvature(model: nn.Module, loss: Loss, direction: Direction, step: float) -
     """
     before, centre, after = slice_losses(model, loss, direction, (-step, 0.0, step))
     return (before - 2.0 * centre + after) / step**2
-
-
-def _tensors(model: nn.Module) -> dict[str, torch.Tensor]:
-    """Return parameters and buffers; those that are not part of a state dict too."""
-    return {**dict(model.named_parameters()), **dict(model.named_buffers())}
