@@ -59,7 +59,7 @@ def test_a_measurement_that_was_killed_is_continued(tmp_path):
     QUICK.measure(points(epochs=4), whole, shares.append)
     assert shares == pytest.approx([step / 13 for step in range(1, 13)])
     assert [step["step"] for step in measured_steps(whole)] == [5, 10]
-    marked = whole["5"] | {"step": 5.0}
+    marked = whole["5"] | {"mark": "kept"}
     cut.keep("5", marked)
     QUICK.measure(points(epochs=4), cut, lambda share: None)
     assert measured_steps(cut) == [marked, whole["10"]]
