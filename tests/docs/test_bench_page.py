@@ -8,11 +8,16 @@ import tomllib
 import pytest
 
 from locations import ROOT
+from sgdf.bench.catalog.lookup import find, options_of
+from sgdf.bench.catalog.probes import PROBES
 from sgdf.bench.jobs.plan import Plan
 from sgdf.bench.spec.machine import resolve_machine
 from sgdf.bench.spec.read import load
+from sgdf.bench.spec.run import ProbeSpec
 from sgdf.bench.store.run_folder import State, Store
 from sgdf.bench.tasks.metric import LARGER_IS_BETTER, SMALLER_IS_BETTER
+from sgdf.bench.training.ranks import Ranks
+from sgdf.bench.training.trainer import Trainer
 
 PAGE = (ROOT / "docs/reference/bench.md").read_text()
 
@@ -49,7 +54,10 @@ def test_probes_and_opened_runs(project, capsys):
     (folder,) = train("mine.toml", project / "results/digits")
     assert folder.state() is State.FINISHED
     rows = folder.probe_rows()
-    assert {row["probe"] for row in rows} == {"gradient-norm", "layers:LargestGradient"}
+    assert {row["probe"] for row in rows} == {
+        "gradient-norm", "estimate", "sharpness", "layers:LargestGradient"
+    }  # fmt: skip
+    assert [row["step"] for row in rows if row["probe"] == "sharpness"] == [1]
     largest = [row for row in rows if row["probe"] == "layers:LargestGradient"]
     assert [row["step"] for row in largest] == list(range(10, 10 * len(largest) + 1, 10))
     parameters = largest[0].keys() - {"probe", "step", "optimizer"}
@@ -72,6 +80,24 @@ def test_a_probe_does_not_change_the_run(project):
     (plain,) = train("plain.toml", project / "other")
     assert watched.key == plain.key
     assert watched.result()["weights"] == plain.result()["weights"]
+
+
+def test_the_page_lists_all_bundled_probes_with_what_they_write():
+    """And their options, under the names that they have."""
+    (table,) = re.findall(r"^These are bundled:\n\n(.*?)\n\n", PAGE, re.M | re.S)
+    rows = dict(re.findall(r"^\| `([a-z-]+)` \| (.*) \|$", table, re.M))
+    assert set(rows) == set(PROBES)
+    specs = [ProbeSpec(name, {}, every=2) for name in PROBES]
+    (run,) = resolve_machine(load("digits", {"train.steps": 2}), threads=1).runs[:1]
+    trainer = Trainer(run, Ranks(alone=True), specs)
+    trainer.fit(lambda trainer: None)
+    for row in trainer.probes.rows:
+        for number in row.keys() - {"probe", "step", "optimizer"}:
+            first, _, second = number.partition("_")
+            assert f"`{number}`" in PAGE or (f"`{first}_…`" in PAGE and f"`{second}`" in PAGE)
+    for name in PROBES:
+        options = options_of(find(name, PROBES, "probe"), {})
+        assert all(f"`{option}`" in rows[name] for option in options), name
 
 
 def test_extends_does_what_the_page_says(project):

@@ -72,16 +72,16 @@ def test_a_report_without_probes_has_no_such_plot_and_reads_no_file_twice(tmp_pa
     assert plot_of(tmp_path) is not None
 
 
-def test_an_expected_value_is_a_dotted_line_in_the_panel_of_its_number(tmp_path):
+def test_an_expected_value_is_a_thin_line_in_the_panel_of_its_number(tmp_path):
     rows = [row(step, mean=0.5, mean_expected=0.25, lonely_expected=1.0) for step in (1, 2)]
     probed_run(tmp_path, rows)
     panels = panels_of(tmp_path)
     assert list(panels) == ["gain: mean", "gain: lonely_expected"]
-    solid, dotted = panels["gain: mean"].get_lines()
-    assert solid.get_ydata().tolist() == [0.5, 0.5]
-    assert dotted.get_ydata().tolist() == [0.25, 0.25]
-    assert dotted.get_linestyle() == ":"
-    assert dotted.get_color() == solid.get_color()
+    curve, thin = panels["gain: mean"].get_lines()
+    assert curve.get_ydata().tolist() == [0.5, 0.5]
+    assert thin.get_ydata().tolist() == [0.25, 0.25]
+    assert thin.get_linewidth() < 0.6 * curve.get_linewidth()
+    assert thin.get_color() == curve.get_color()
     readings = [(reading.name, reading.texts[0]) for reading in plot_of(tmp_path).figure.readings]
     assert ("sgd, expected", "step 1: 0.25, 1 seed") in readings
 

@@ -17,10 +17,10 @@ from .styled_settings import styled_settings
 
 MOST_PANELS = 24
 EXPECTED = "_expected"
-"""The end of the name of a number that is drawn dotted, in the panel of the number without it."""
+"""The end of the name of a number that is a thin line in the panel of the number without it."""
 ABOUT = (
     "Numbers that probes have recorded while the runs trained: means over the finished runs, with "
-    "bands from the lowest run to the highest. A dotted line is the value that the probe states "
+    "bands from the lowest run to the highest. A thin line is the value that the probe states "
     "as the expected one."
 )
 
@@ -66,8 +66,9 @@ def probe_curves(problem: Problem, by_name: dict[str, Style]) -> tuple[str, Draw
                 labelled.setdefault(setting.name, line)
             if expected in series:
                 found = series[expected]
+                # No dashes, which would be those of some optimizer.
                 (line,) = panel.plot(
-                    found.curve.x, found.curve.middle, ":", color=style.color, linewidth=1.2
+                    found.curve.x, found.curve.middle, color=style.color, linewidth=0.7
                 )
                 mark(setting.optimizer, line)
                 sheet.figure.explain(line, f"{setting.name}, expected", _readings(found))
