@@ -13,6 +13,7 @@ from bench_tasks import run_of
 from kept_runs import do
 from sgdf.analysis.conduct import measure_runs
 from sgdf.analysis.landscape import measure
+from sgdf.analysis.landscape.figures import contour_plot
 from sgdf.analysis.landscape.findings import LandscapeFindings
 from sgdf.analysis.landscape.lines import lines_between
 from sgdf.analysis.landscape.measure import Landscape
@@ -183,6 +184,14 @@ def test_the_page_has_numbers_for_all_runs_and_lines(measured, tmp_path):
     assert "40 training examples, without augmentation" in text
     assert "computed anew at every point" in text
     assert len((tmp_path / "index.html").read_text()) < 1_000_000
+
+
+def test_the_pixels_of_a_map_have_their_points_in_the_middle(measured):
+    plot = contour_plot(LandscapeFindings(measured), SMALL.positions, "")
+    panel = plot.figure.axes[0]
+    (image,) = panel.get_images()
+    assert image.get_extent() == [-1.25, 1.25, -1.25, 1.25]
+    assert panel.get_xlim() == (-1.0, 1.0)
 
 
 def test_a_run_whose_loss_is_not_finite_is_drawn_all_the_same(measured, tmp_path):

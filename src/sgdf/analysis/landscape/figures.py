@@ -56,11 +56,12 @@ def contour_plot(findings: LandscapeFindings, positions: Sequence[float], sectio
     with drawing("landscape-contours"):
         maps = _Maps(findings, width=2.9, height=2.75)
         edge = positions[-1]
+        outer = edge + (positions[1] - positions[0]) / 2.0  # points are the middles of pixels
         for panel, one in maps.panels():
             losses = maps.drawable(one)
             panel.imshow(
                 losses,
-                extent=(-edge, edge, -edge, edge),
+                extent=(-outer, outer, -outer, outer),
                 origin="lower",
                 interpolation="bilinear",
                 norm=maps.norm,
@@ -80,6 +81,7 @@ def contour_plot(findings: LandscapeFindings, positions: Sequence[float], sectio
                         linewidths=width,
                         linestyles=dash,
                     )
+            panel.set(xlim=(-edge, edge), ylim=(-edge, edge))
             panel.grid(False)
             _set_title(panel, one.run.name)
             panel.set_xlabel("first direction")
