@@ -35,6 +35,7 @@ task.name = "bench_tasks:Points"
 optimizer.name = ["sgdf", "sgd"]
 optimizer.lr = 0.1
 train = {epochs = 2, batch_size = 80, threads = 1, log_every = 1}
+probe = [{name = "gradient-norm", every = 1}]
 """
 NOT_FOR_A_TERMINAL = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\ud800-\udfff]")
 TEXTS = [
@@ -113,6 +114,12 @@ def spoil_result(draw, folder):
     else:
         result = spoil(draw, result)
     (folder.path / "result.json").write_bytes(with_digest(result))
+
+
+def spoil_probes(draw, folder):
+    """Give a run other rows of probes."""
+    rows = spoil(draw, folder.probe_rows())
+    (folder.path / "probes.jsonl").write_bytes(to_lines(rows))
 
 
 def spoil_record(draw, folder):
@@ -204,7 +211,10 @@ def add_something(draw, folder):
         experiments.write_text(json.dumps(spoil(draw, {"mine": "about", "other": "x"})))
 
 
-KINDS = [spoil_table, spoil_result, spoil_record, damage_bytes, replace_file, add_something]
+KINDS = [
+    *(spoil_table, spoil_result, spoil_record, spoil_probes),
+    *(damage_bytes, replace_file, add_something),
+]
 if os.geteuid():
     KINDS.append(forbid)
 
