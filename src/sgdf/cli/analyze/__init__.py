@@ -7,7 +7,7 @@ from collections.abc import Callable
 import typer
 
 from ..help import Command, Group
-from . import gradients, hessian, landscape
+from . import estimator, gradients, hessian, landscape
 
 app = typer.Typer(cls=Group, no_args_is_help=True, rich_markup_mode="markdown")
 
@@ -26,6 +26,7 @@ COMMANDS: list[Callable[..., None]] = [
     hessian.hessian,
     landscape.landscape,
     gradients.gradients,
+    estimator.estimator,
 ]
 for command in COMMANDS:
     app.command(cls=Command)(command)
