@@ -7,6 +7,7 @@ from bench_tasks import Pair, Plain, Points
 from made_data import SMALL, tiny
 from sgdf.analysis.example_counts import count_examples
 from sgdf.analysis.examples import describe_examples, mean_loss, training_batches
+from sgdf.analysis.hessian import Hessian
 from sgdf.bench.errors import SpecError
 from sgdf.bench.tasks import Task
 from sgdf.bench.tasks.characters.task import Characters
@@ -51,6 +52,17 @@ def test_other_tasks_give_their_first_batches():
     assert describe_examples(task, batches).startswith("the first batches of an epoch (3)")
     assert mean_loss(task, batches) == mean_loss(task, batches), "the hidden state was carried on"
     assert task.hidden is None
+
+
+def test_every_pass_over_the_batches_begins_in_the_same_state():
+    task = Characters(hidden=8, characters=20_000)
+    batches = training_batches(task, 60, 20)
+    task.loss(next(iter(task.batches(7, torch.Generator()))))  # as training does meanwhile
+    first, second = ([task.loss(batch).item() for batch in batches] for _ in range(2))
+    assert first == second
+    vector = torch.ones(sum(param.numel() for param in task.model.parameters()))
+    hessian = Hessian(task.model, lambda _, batch: task.loss(batch), batches)
+    assert torch.equal(hessian @ vector, hessian @ vector), "of one and the same matrix"
 
 
 def test_the_loss_is_the_mean_over_examples_and_draws_the_same_numbers():

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, overload
 
 import torch
 from torch import Tensor
@@ -16,7 +17,42 @@ from ..bench.training.randomness import seeded
 from .example_counts import count_examples
 
 
-def training_batches(task: Task, count: int, batch_size: int = 250, seed: int = 0) -> list[Any]:
+class TrainingBatches(Sequence[Any]):
+    """Batches of a task that ``task.loss`` accepts.
+
+    A task may carry a state from one batch to the next, such as a hidden state. So every pass over
+    the batches puts the task back into the state that it had when they were made: the losses of
+    all passes are the same.
+
+    Args:
+        task: the task, in the state that the first batch is to begin with.
+        batches: its batches.
+    """
+
+    def __init__(self, task: Task, batches: Sequence[Any]) -> None:
+        self._task, self._batches = task, batches
+        self._state = copy.deepcopy(task.state())
+
+    def __len__(self) -> int:
+        return len(self._batches)
+
+    @overload
+    def __getitem__(self, index: int) -> Any: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Any]: ...
+
+    def __getitem__(self, index: int | slice) -> Any:
+        return self._batches[index]
+
+    def __iter__(self) -> Iterator[Any]:
+        self._task.load_state(copy.deepcopy(self._state))
+        yield from self._batches
+
+
+def training_batches(
+    task: Task, count: int, batch_size: int = 250, seed: int = 0
+) -> TrainingBatches:
     """Return training examples in batches that ``task.loss`` accepts, the same for every run.
 
     A task that holds its data in memory (``Supervised``) gives them as they are, without
@@ -41,10 +77,11 @@ def training_batches(task: Task, count: int, batch_size: int = 250, seed: int = 
     if isinstance(task, Supervised):
         inputs, targets = task.data["train"]
         chosen = _choose(targets, order)[:count].to(inputs.device)
-        return [(inputs[part], targets[part]) for part in torch.split(chosen, batch_size)]
+        parts = torch.split(chosen, batch_size)
+        return TrainingBatches(task, [(inputs[part], targets[part]) for part in parts])
     with seeded(seed):  # a loader may shuffle or augment with the random numbers of all
         batches = task.batches(min(batch_size, count), order)
-        return list(itertools.islice(batches, -(-count // batch_size)))
+        return TrainingBatches(task, list(itertools.islice(batches, -(-count // batch_size))))
 
 
 def describe_examples(task: Task, batches: Sequence[Any]) -> str:

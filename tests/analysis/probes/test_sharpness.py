@@ -47,6 +47,16 @@ def test_a_run_that_diverges_has_diverged_with_the_probe_too():
     assert math.isnan(trainer.probes.rows[-1]["largest"])
 
 
+def test_a_hidden_state_of_the_training_does_not_matter():
+    task = {"name": "characters", "hidden": 2, "characters": 20_000}
+    run = run_of(task, {"name": "sgd-vanilla", "lr": 1e-30}, {"epochs": 1, "batch_size": 32})
+    trainer = Trainer(run, Ranks(), [ProbeSpec("sharpness", {"examples": 20}, every=3)])
+    trainer.fit(lambda trainer: None)
+    first, *others = [row["largest"] for row in trainer.probes.rows]
+    assert others
+    assert others == pytest.approx([first] * len(others))
+
+
 def test_wrong_numbers_are_refused():
     with pytest.raises(ValueError, match="examples must be at least 1"):
         Trainer(run_of(), Ranks(), [ProbeSpec("sharpness", {"examples": 0})])

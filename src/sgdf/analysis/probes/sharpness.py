@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -31,7 +32,7 @@ class Sharpness:
         if examples < 1:
             raise ValueError("examples must be at least 1")
         self.examples = examples
-        self._batches: list[Any] = []
+        self._batches: Sequence[Any] = ()
 
     def __call__(self, moment: Moment) -> dict[str, float]:
         """Return the eigenvalue."""
