@@ -5,7 +5,8 @@ import math
 import pytest
 import torch
 
-from bench_tasks import run_of
+from bench_tasks import Points, run_of
+from sgdf.analysis.probes.filter_beside import FilterBeside
 from sgdf.bench.spec.run import ProbeSpec
 from sgdf.bench.training.ranks import Ranks
 from sgdf.bench.training.trainer import Trainer
@@ -62,6 +63,45 @@ def test_large_parameters_are_sampled_and_count_with_all_their_elements():
     (row,), expected = rows, mean_gains(gradients, (0.9, 0.999))[3]
     assert row["mean"] == pytest.approx(expected[0], abs=0.02)
     assert row["mean"] != pytest.approx(expected[0], rel=1e-6)
+
+
+class Waves(Points):
+    """The task with a model of complex numbers, of which a few are measured."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.model = Spectrum()
+
+
+class Spectrum(torch.nn.Module):
+    """A filter of 1,500 frequencies."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.filter = torch.nn.Parameter(torch.ones(2, 1500, dtype=torch.complex64))
+
+    def forward(self, inputs):
+        """Return three classes."""
+        waves = inputs.to(torch.complex64) @ self.filter
+        return torch.stack([waves.real.mean(1), waves.imag.mean(1), inputs[:, 0]], dim=1)
+
+
+def test_complex_parameters_are_measured_by_their_parts():
+    run = run_of(f"{__name__}:Waves", optimizer={"name": "sgd", "lr": 0.1}, train={"epochs": 1})
+    rows, _ = probed(run, ProbeSpec("gain", {}, every=4))
+    assert 0.0 < rows[0]["mean"] < 1.0
+
+
+def test_a_gradient_that_is_not_finite_is_forgotten():
+    """In float16 the step on it is left out, and the next ones are finite again."""
+    beside = FilterBeside((0.9, 0.999))
+    first, second = torch.tensor([1.0, -2.0]), torch.tensor([0.5, 3.0])
+    beside.see("model", first)
+    beside.see("model", torch.tensor([math.inf, 1.0]))
+    found = beside.see("model", second)
+    other = FilterBeside((0.9, 0.999))
+    other.see("model", first)
+    torch.testing.assert_close(found.estimate, other.see("model", second).estimate)
 
 
 @pytest.mark.parametrize("optimizer", ["sgdf", "sgd"])

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ...filter import filter_gradient, filter_scalars
+from ...filter import check_filter_options, filter_gradient, filter_scalars
 from .shadow_filter import Observation, ShadowFilter
 
 
@@ -130,6 +130,7 @@ class SGDFEstimate(ShadowFilter):
         gamma_decay: float = 0.0,
         correction: str = "paper",
     ) -> None:
+        check_filter_options(betas, eps, gamma, gamma_decay, correction)
         power = "" if gamma == 0.5 else f", γ {gamma:g}"
         self.name = f"SGDF, β {betas[0]:g}{power}"
         self.eps = eps

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from ...bench.training.probe import Moment
-from ...filter import check_filter_options
 from ..estimator.filters import Filtered, Moments, SGDFEstimate
 
 
@@ -20,20 +19,22 @@ class FilterBeside:
         betas: decay rates of the mean and of the residual variance.
     """
 
-    def __init__(self, betas: Sequence[float]) -> None:
-        first, second = betas
-        self.filter = one = SGDFEstimate(betas=(first, second))
-        check_filter_options(one.betas, one.eps, one.gamma, one.gamma_decay, one.correction)
+    def __init__(self, betas: tuple[float, float]) -> None:
+        self.filter = SGDFEstimate(betas)
         self._moments: dict[str, Moments] = {}
 
     def see(self, optimizer: str, gradient: Tensor) -> Filtered:
-        """Filter the next gradient of an optimizer."""
+        """Filter the next gradient of an optimizer; one that is not finite leaves no trace.
+
+        A step in float16 on such a gradient is left out, and the run continues.
+        """
         before = self._moments.get(optimizer)
         if before is not None and before.mean.device != gradient.device:  # of a checkpoint
             place = gradient.device
             before = Moments(before.mean.to(place), before.var.to(place), before.steps)
         found = self.filter.filter(before, gradient)
-        self._moments[optimizer] = found.moments
+        if gradient.isfinite().all():
+            self._moments[optimizer] = found.moments
         return found
 
     def state(self) -> dict[str, Any]:

@@ -31,12 +31,14 @@ class Gain:
 
     def __init__(self, betas: tuple[float, float] = (0.9, 0.999)) -> None:
         self.beside = FilterBeside(betas)
-        self._gain = torch.zeros(())  # of the step that was watched last
+        # Of the step that was watched last: the gains, and how many are of each parameter.
+        self._gain, self._counts = torch.zeros(0), [0]
 
     def watch(self, moment: Moment) -> None:
         """Filter the gradient of a step, if the optimizer does not do so itself."""
         if not has_filter(moment.optimizers[moment.optimizer]):
-            chosen = (choose_elements(one, MAX_ELEMENTS) for one in all_gradients(moment).values())
+            chosen = [choose_elements(one, MAX_ELEMENTS) for one in all_gradients(moment).values()]
+            self._counts = [len(one) for one in chosen]
             self._gain = self.beside.see(moment.optimizer, join(chosen)).gain
 
     def __call__(self, moment: Moment) -> Numbers | Callable[[], Numbers]:
@@ -60,12 +62,14 @@ class Gain:
 
     def _means_beside(self, gradients: list[Tensor]) -> Numbers:
         sizes = [one.numel() * (2 if one.is_complex() else 1) for one in gradients]
-        counts = [min(size, MAX_ELEMENTS) for size in sizes]
         own, gain = self.beside.filter, self._gain.double()
         # A parameter counts with all of its elements; the measured ones stand for them.
         weights = torch.cat(
-            [torch.full((count,), size / count) for size, count in zip(sizes, counts, strict=True)]
-        ).double()
+            [
+                torch.full((count,), size / max(1, count), dtype=torch.float64)
+                for size, count in zip(sizes, self._counts, strict=True)
+            ]
+        )
         mean, powered = (
             float(weights @ values / weights.sum()) for values in (gain, gain.pow(own.gamma))
         )
