@@ -181,6 +181,9 @@ def test_a_resumed_run_has_each_row_once(tmp_path, run):
         ({"name": "nowhere:Probe"}, "cannot import this probe"),
         ({"name": "gradient-norm", "scale": 2}, "scale = 2: no such option"),
         ("gradient-norm", r"must be a table, \[\[probe\]\]"),
+        ({"name": "gain", "betas": [0.9]}, r"probe 'gain': .*expected two numbers: \(0.9,\)"),
+        ({"name": "gain", "betas": 0.9}, r"several values at once, as in betas = \[0.9, 0.999\]"),
+        ({"name": "estimate", "examples": 0}, "probe 'estimate': examples and batch_size must be"),
     ],
 )
 def test_mistakes_are_named(probe, message):
@@ -331,6 +334,56 @@ def test_a_failure_names_the_probe_that_raised(store, run):
     failure = folder.failure()
     assert failure.startswith(f"RuntimeError: the probe '{name}': IndexError: no such layer")
     assert "in __call__" in failure
+
+
+class Wordy:
+    """Returns what is no table of numbers, before the step or after it."""
+
+    def __init__(self, after: bool = False) -> None:
+        self.after = after
+
+    def __call__(self, moment):
+        """Return a text where a number should be."""
+        numbers = {"loss": "low"}
+        return (lambda: numbers) if self.after else numbers
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_a_failure_names_the_probe_that_returned_no_numbers(after, store, run):
+    name = f"{__name__}:Wordy"
+    folder, state, _ = probed(run, store, ProbeSpec(name, {"after": after}, every=2))
+    assert state is State.FAILED
+    failure = folder.failure()
+    assert failure.startswith(f"RuntimeError: the probe '{name}': ValueError: could not convert")
+
+
+class Largest:
+    """Keeps the largest norm, from the sixth step on as a number of NumPy's."""
+
+    largest = 0.0
+
+    def __call__(self, moment):
+        """Compare the gradient of this step."""
+        if moment.step > 5:
+            self.largest = np.maximum(self.largest, float(moment.step))
+
+    def state(self):
+        """Return the largest."""
+        return {"seen": [{"largest": self.largest}]}
+
+    def load_state(self, state):
+        """Continue."""
+
+
+def test_a_state_that_could_not_be_loaded_again_is_an_error_at_once(store, run):
+    """A checkpoint that has it could not be loaded either, and the run would start again."""
+    name = f"{__name__}:Largest"
+    folder, state, line = do(run, store, every=0.0, probes=[ProbeSpec(name, {}, every=1)])
+    assert state is State.FAILED, line
+    assert f"the probe '{name}': TypeError: its state has a float64" in folder.failure()
+    assert folder.saved() == 5
+    assert do(run, store)[1] is State.FINISHED
+    assert not list(folder.path.glob("*.damaged"))
 
 
 class Slow:

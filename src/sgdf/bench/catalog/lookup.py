@@ -62,7 +62,7 @@ def find(name: str, bundled: Mapping[str, str], kind: str) -> Callable[..., Any]
 
 
 def options_of(
-    target: Callable[..., Any], given: Mapping[str, Any], skip: int = 0
+    target: Callable[..., Any], given: Mapping[str, Any], skip: int = 0, grid: bool = True
 ) -> dict[str, Any]:
     """Return all keyword arguments that calling ``target`` with ``given`` amounts to.
 
@@ -72,6 +72,7 @@ def options_of(
         target: a class or function.
         given: the arguments that the spec gives.
         skip: how many leading parameters are not the spec's to give.
+        grid: whether a list of values stands for several runs.
 
     Raises:
         SpecError: if an argument is unknown, missing, or not of its default's type.
@@ -91,7 +92,7 @@ def options_of(
             known = {p.name: p for p in inherited if p.default is not p.empty} | known
         takes_any = False
     options = {
-        name: _fitted(name, p.default, p.default, p)
+        name: _fitted(name, p.default, p.default, p, grid)
         for name, p in known.items()
         if _is_plain(p.default)
     }
@@ -101,7 +102,7 @@ def options_of(
             raise SpecError(
                 f"{name} = {value!r}: no such option; allowed: {allowed}{suggestion(name, known)}"
             )
-        options[name] = _fitted(name, value, options.get(name), known.get(name))
+        options[name] = _fitted(name, value, options.get(name), known.get(name), grid)
     missing = [name for name in required(target, skip) if name not in given]
     if missing:
         raise SpecError(f"{', '.join(missing)}: missing, and without a default")
@@ -132,15 +133,19 @@ def _is_plain(value: Any) -> bool:
     return isinstance(value, bool | int | float | str)
 
 
-def _fitted(name: str, value: Any, default: Any, parameter: inspect.Parameter | None) -> Any:
+def _fitted(
+    name: str, value: Any, default: Any, parameter: inspect.Parameter | None, grid: bool
+) -> Any:
     """Return the value in its default's type: 1 for a float is 1.0, a list for a tuple a tuple."""
     if isinstance(default, tuple):
         if not isinstance(value, list | tuple):
-            example = ", ".join(map(repr, default))
-            raise SpecError(
-                f"{name} = {value!r}: takes several values at once; a list is a grid, so write "
-                f"them in a list of their own: {name} = [[{example}]]"
+            example = f"[{', '.join(map(repr, default))}]"
+            hint = (
+                f"; a list is a grid, so write them in a list of their own: {name} = [{example}]"
+                if grid
+                else f", as in {name} = {example}"
             )
+            raise SpecError(f"{name} = {value!r}: takes several values at once{hint}")
         return tuple(value)
     wanted = type(default)
     is_float = parameter is not None and "float" in str(parameter.annotation)

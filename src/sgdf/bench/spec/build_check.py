@@ -1,11 +1,13 @@
-"""Build the optimizer and schedule of a run once, and let them take a step on zeros."""
+"""Build the optimizer, schedule and probes of a run once, and take a step on zeros."""
 
 from __future__ import annotations
 
 import torch
 from torch import nn
 
+from ..catalog.lookup import find
 from ..catalog.optimizers import MeasuresLoss, optimizer_maker, optimizer_options
+from ..catalog.probes import PROBES
 from ..catalog.schedules import make_scheduler
 from ..errors import SpecError, first_line
 from ..store.records import Table
@@ -35,6 +37,19 @@ def check_schedule(schedule: Schedule, optimizer: Named, length: int) -> None:
     """Raise whatever torch raises if the schedule cannot be made for the optimizer."""
     stepped = _take_step(optimizer.name, optimizer.options)
     make_scheduler(stepped, schedule.name, schedule.options, schedule.warmup, length)
+
+
+def check_probe(name: str, options: Table) -> None:
+    """Raise if the probe cannot be made with these options.
+
+    Raises:
+        SpecError: has the message of the probe.
+    """
+    try:
+        find(name, PROBES, "probe")(**options)
+    except Exception as error:
+        expected = isinstance(error, TypeError | ValueError)
+        raise SpecError(str(error) if expected else first_line(error)) from error
 
 
 def _take_step(name: str, options: Table) -> torch.optim.Optimizer:

@@ -60,7 +60,7 @@ def read(document: Table, build: bool = True) -> Experiment:
 
     Args:
         document: as ``load_document`` returns it.
-        build: make every optimizer and schedule once, to see that they can be made.
+        build: make every optimizer, schedule and probe once, to see that they can be made.
     """
     document = _without_search(document)
     name, about = document.pop("name", "experiment"), document.pop("about", "")
@@ -286,7 +286,10 @@ def _probe(table: Any, build: bool) -> ProbeSpec:
     with naming(f"probe {name!r}"):
         check_name(name, PROBES, "probe")
         if build:
-            options = options_of(find(name, PROBES, "probe"), options)
+            from .build_check import check_probe  # which needs torch
+
+            options = options_of(find(name, PROBES, "probe"), options, grid=False)
+            check_probe(name, options)
     return read_table(ProbeSpec, own, "probe", name=name, options=options)
 
 

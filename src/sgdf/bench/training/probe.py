@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 import json
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -169,24 +169,21 @@ class Probes:
             watches = isinstance(probe, WatchesSteps)
             if not is_due and not watches:
                 continue
-            found = None
             with _looking(entry, moment):
                 if watches:
                     cast("WatchesSteps", probe).watch(moment)
-                if is_due:
-                    found = probe(moment)
-            if callable(found):
-                self._after_step.append((entry, moment, found))
-            else:
-                self._keep(entry, moment, found)
+                found = probe(moment) if is_due else None
+                if callable(found):
+                    self._after_step.append((entry, moment, found))
+                else:
+                    self._keep(entry, moment, found)
 
     def look_after_step(self) -> None:
         """Call the functions that probes have returned when they looked at the step."""
         waiting, self._after_step = self._after_step, []
         for entry, moment, measure in waiting:
             with _looking(entry, moment):
-                numbers = measure()
-            self._keep(entry, moment, numbers)
+                self._keep(entry, moment, measure())
 
     def _keep(self, entry: _Entry, moment: Moment, numbers: Numbers | None) -> None:
         if numbers:
@@ -195,10 +192,13 @@ class Probes:
 
     def state(self) -> dict[str, Any]:
         """Return the states of the probes that have one."""
-        probes = {entry.key: entry.probe for entry in self._entries}
-        return {
-            key: probe.state() for key, probe in probes.items() if isinstance(probe, KeepsState)
-        }
+        states = {}
+        for entry in self._entries:
+            if isinstance(entry.probe, KeepsState):
+                with _naming(entry):
+                    states[entry.key] = state = entry.probe.state()
+                    _check_loadable(state)
+        return states
 
     def load(self, states: Mapping[str, Any]) -> None:
         """Resume from what ``state`` returned.
@@ -224,19 +224,42 @@ def _make(spec: ProbeSpec) -> Probe:
     return cast("Probe", find(spec.name, PROBES, "probe")(**spec.options))
 
 
+def _check_loadable(state: Any) -> None:
+    """Raise if a checkpoint with this state could not be loaded: the run would start again.
+
+    Raises:
+        TypeError: names the type that is not allowed.
+    """
+    if isinstance(state, Tensor) or state is None or type(state) in (bool, int, float, str):
+        return
+    if type(state) not in (dict, OrderedDict, list, tuple):
+        raise TypeError(
+            f"its state has a {type(state).__name__}; allowed are tensors, numbers, texts, lists "
+            "and tables"
+        )
+    for part in (*state, *state.values()) if isinstance(state, dict) else state:
+        _check_loadable(part)
+
+
 @contextmanager
 def _looking(entry: _Entry, moment: Moment) -> Iterator[None]:
     """Let a probe look without a change to the run; name the probe in what it raises."""
-    with _unchanged(moment, entry.name), torch.no_grad():
-        try:
-            yield
-        except Exception as error:
-            if entry.spec is None:  # the code that added it knows its errors
-                raise
-            # With its traceback, so that the failure names the line of the probe.
-            raise RuntimeError(f"the probe {entry.name!r}: {first_line(error)}").with_traceback(
-                error.__traceback__
-            ) from error
+    with _unchanged(moment, entry.name), torch.no_grad(), _naming(entry):
+        yield
+
+
+@contextmanager
+def _naming(entry: _Entry) -> Iterator[None]:
+    """Name the probe in what it raises."""
+    try:
+        yield
+    except Exception as error:
+        if entry.spec is None:  # the code that added it knows its errors
+            raise
+        # With its traceback, so that the failure names the line of the probe.
+        raise RuntimeError(f"the probe {entry.name!r}: {first_line(error)}").with_traceback(
+            error.__traceback__
+        ) from error
 
 
 @contextmanager
