@@ -95,6 +95,23 @@ def test_no_linear_filter_is_better_than_the_best_one(signal):
     assert all(found.best < error for error in found.errors.values())
 
 
+def test_errors_are_in_units_of_the_mean_noise():
+    """So that of the raw gradient is 1 for every signal."""
+    for signal in SIGNALS:
+        found = measure_signal(signal, [RawGradient()], steps=200, settled=0, elements=400)
+        assert abs(found.errors["raw gradient"] - 1.0) < 5 * found.standard_errors["raw gradient"]
+
+
+def test_the_standard_error_does_not_count_that_noise_is_unequal():
+    """Of the mean of n squares of normal numbers with variances v it is √(2 Σ v²)/n."""
+    noise, elements, steps = torch.tensor([0.01, 0.1, 1.0, 10.0]), 400, 50
+    signal = Signal("still", start=(0.0,), noise=tuple(noise.tolist()))
+    found = measure_signal(signal, [RawGradient()], steps=steps, settled=0, elements=elements)
+    square = 2.0 * noise.square().mean() / noise.mean() ** 2
+    expected = float((square / (elements * steps)).sqrt())
+    assert found.standard_errors["raw gradient"] == pytest.approx(expected, rel=0.3)
+
+
 def test_only_normal_laws_make_the_kalman_filter_the_best_of_all():
     assert {signal.name for signal in SIGNALS if not signal.is_gaussian} == {
         "jumping",

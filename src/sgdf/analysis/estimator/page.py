@@ -50,7 +50,7 @@ def contents(
     """
     settings = by_setting([one for one in measured if one.record.values])
     if not settings:
-        return Contents(["No run has a step that was measured; choose a smaller every."], [], [])
+        return Contents(["No run has a step that was measured; choose a smaller --every."], [], [])
     beta = beta1[0]
     tables = [
         *(_errors_table(one, settings) for one in beta1),
@@ -149,9 +149,9 @@ def _how_gain(beta: float) -> list[str]:
 def _how_signals() -> list[str]:
     return [
         "Mean squared errors in units of the noise's variance, or its mean if it is unequal: 400 "
-        "elements, steps 500 to 1,000. Kalman's column is the exact Kalman filter that knows all "
-        "laws of the signal. It has the smallest possible error where they are normal; of jumps "
-        "and heavy-tailed noise it is the best linear filter, marked with *.",
+        "elements, the last 500 of 1,000 steps. Kalman's column is the exact Kalman filter that "
+        "knows all laws of the signal. It has the smallest possible error where they are normal; "
+        "of jumps and heavy-tailed noise it is the best linear filter, marked with *.",
     ]
 
 

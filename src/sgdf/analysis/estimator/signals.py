@@ -84,7 +84,7 @@ class Signal:
         )
         shape = (elements, len(self.transition))
         state = normal(shape, random) * state.sqrt()
-        deviation = self._noise_of_elements(elements).sqrt()
+        deviation = self.noise_of_elements(elements).sqrt()
         while True:
             state = transition * state + drift.sqrt() * self.draw_drift(shape, random)
             # Each half batch has twice the variance of the whole.
@@ -101,7 +101,7 @@ class Signal:
         Args:
             grads: the observed gradients, a row for each step.
         """
-        variances, best = self._noise_of_elements(grads.shape[1]), torch.empty_like(grads)
+        variances, best = self.noise_of_elements(grads.shape[1]), torch.empty_like(grads)
         for variance in self.noise:
             own = variances == variance
             best[:, own] = torch.from_numpy(
@@ -116,7 +116,17 @@ class Signal:
             )
         return best
 
-    def _noise_of_elements(self, elements: int) -> Tensor:
+    def standard_error(self, values: Tensor) -> float:
+        """Return the standard error of the mean over the elements, which are independent.
+
+        Elements are compared with those of the same noise: that noise is unequal is no chance.
+        """
+        noises = self.noise_of_elements(len(values))
+        parts = (values[noises == noise] for noise in set(self.noise))
+        return math.sqrt(sum(len(part) * float(part.var()) for part in parts)) / len(values)
+
+    def noise_of_elements(self, elements: int) -> Tensor:
+        """Return the variance of the noise of each element."""
         repeats = math.ceil(elements / len(self.noise))
         return torch.tensor(self.noise, dtype=torch.float64).repeat(repeats)[:elements]
 
@@ -139,9 +149,10 @@ class SignalErrors:
 
     Attributes:
         signal: the signal.
-        errors: the mean squared error of each filter, by its name.
-        standard_errors: the standard error of each, from the elements, which are independent.
-        best: the mean squared error of the Kalman filter that knows the signal's laws.
+        best: the mean squared error of the Kalman filter that knows the signal's laws, in units
+            of the noise's mean variance.
+        errors: that of each filter, by its name.
+        standard_errors: the standard error of each.
     """
 
     signal: Signal
@@ -182,11 +193,12 @@ def measure_signal(
         grads.append(observation.grad)
         signals.append(truth)
     errors = signal.best_estimates(torch.stack(grads)) - torch.stack(signals)
+    unit = float(signal.noise_of_elements(elements).mean())
     return SignalErrors(
         signal=signal,
-        best=float(errors[settled:].square().mean()),
-        errors={name: float(values.mean()) for name, values in squares.items()},
+        best=float(errors[settled:].square().mean()) / unit,
+        errors={name: float(values.mean()) / unit for name, values in squares.items()},
         standard_errors={
-            name: float(values.std() / math.sqrt(elements)) for name, values in squares.items()
+            name: signal.standard_error(values) / unit for name, values in squares.items()
         },
     )
