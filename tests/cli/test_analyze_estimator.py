@@ -16,7 +16,20 @@ def message_of(*arguments):
 
 def test_the_page_and_the_numbers_are_written(place):
     (place / "small.toml").write_text(SMALL)
-    options = ("--steps", 4, "--every", 2, "--draws", 2, "--beta1", 0.8, "--out", "out")
+    options = (
+        "--steps",
+        4,
+        "--every",
+        2,
+        "--draws",
+        2,
+        "--beta1",
+        0.8,
+        "--beta1",
+        0.8,
+        "--out",
+        "out",
+    )
     said = sgdf("analyze", "estimator", "small.toml", *options)
     assert "Page: out/index.html" in said
     numbers = json.loads((place / "out/results.json").read_text())
@@ -32,7 +45,10 @@ def test_the_page_and_the_numbers_are_written(place):
         (["estimator", "nothing.toml"], "nothing.toml: no such file, nor a bundled experiment"),
         (["estimator", "mine.toml", "--draws", 1], "--draws"),
         (["estimator", "mine.toml", "--beta1", 1.5], "beta1 = [1.5]: must be one or more between"),
-        (["estimator", "mine.toml", "--optimizer", "adam"], "no run of adam; there are runs of sgd"),
+        (
+            ["estimator", "mine.toml", "--optimizer", "adam"],
+            "no run of adam; there are runs of sgd",
+        ),
         (["estimator", "mine.toml", "--seed", 9], "no run with such a seed; there are runs with 0"),
         (["estimator", "mine.toml", "--set", "train.clip_norm=1.0"], "clip_norm"),
         (["hessian", "nowhere"], "nowhere: no such folder"),

@@ -62,7 +62,8 @@ def estimator(
     from ...analysis.estimator.of_runs import EstimatesOfRuns, check_gradients
 
     with refusing():
-        analysis = EstimatesOfRuns(every, draws, examples, tuple(beta1 or (0.9, 0.95)), steps)
+        rates = tuple(dict.fromkeys(beta1 or (0.9, 0.95)))
+        analysis = EstimatesOfRuns(every, draws, examples, rates, steps)
         runs, store = find_to_train(
             experiments, parse_changes(changes, train__threads=threads), optimizers, seeds
         )
