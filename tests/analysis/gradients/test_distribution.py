@@ -63,6 +63,13 @@ def test_equal_elements_have_no_skew():
     assert np.isnan(found["kurtosis"])
 
 
+def test_the_mean_of_equal_elements_is_not_rounded_away_from_them():
+    """The sum of seven tenths is more than 0.7, and no deviation may come of it."""
+    found = describe(torch.full((7,), 0.1, dtype=torch.float64))
+    assert found["deviation"] == 0.0
+    assert np.isnan(found["skew"])
+
+
 def test_the_density_of_normal_numbers_is_that_of_a_slightly_wider_normal_distribution():
     values = 3e-4 * torch.from_numpy(np.random.default_rng(1).normal(size=200_000))
     found = describe(values)

@@ -35,7 +35,7 @@ def describe(values: Tensor) -> dict[str, Any]:
     distribution's. Both and the skew are NaN where all elements are equal.
     """
     ordered = np.sort(values.detach().double().cpu().numpy(), axis=None)
-    mean = ordered.mean()
+    mean = np.clip(ordered.mean(), ordered[0], ordered[-1])  # which rounding can put it beyond
     centred = ordered - mean
     squares = centred * centred
     variance = squares.mean()
