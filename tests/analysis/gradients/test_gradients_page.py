@@ -16,6 +16,7 @@ from sgdf.analysis.gradients.measure import ALL
 from sgdf.analysis.page import write_analysis
 from sgdf.analysis.runs import experiment_runs
 from sgdf.bench.errors import SpecError
+from sgdf.present.table import NOTHING
 
 EXPERIMENT = """
 seed = [0, 1]
@@ -230,6 +231,31 @@ def test_a_diverged_run_is_named_and_drawn_as_far_as_it_has_come(tmp_path):
     assert any("sgd-cm, seed 0, diverged at step" in line for line in contents.summary)
     assert any("of all settings are of one seed" in line for line in contents.summary)
     assert "seed" not in str(table(contents, "gradients-deviation").rows)
+    assert all(plot.figure.axes for plot in contents.plots)
+
+
+def test_a_run_that_diverged_before_any_description_is_named_and_the_others_are_shown(tmp_path):
+    (tmp_path / "six.toml").write_text(EXPERIMENT.replace("lr = 0.01", "lr = 1e25"))
+    analysis = GradientAnalysis(every=6)
+    runs = measured(tmp_path, analysis, seeds=[0], optimizers=["sgd-vanilla", "sgd-cm"])
+    contents = analysis.contents(runs)
+    (line,) = [line for line in contents.summary if "diverged" in line]
+    assert "sgd-cm lr=1e+25, seed 0, diverged at step" in line
+    assert "nothing of it is shown" in line
+    assert len(table(contents, "gradients-deviation").rows) == 2
+    lost = [one for one in runs if not one.record["tensors"]]
+    with pytest.raises(SpecError, match="diverged before their first description"):
+        analysis.contents(lost)
+
+
+def test_settings_without_a_seed_of_plain_sgd_are_shown_beside_it(place):
+    plain = measured(place, optimizers=["sgd-vanilla"], seeds=[0])
+    contents = ANALYSIS.contents([*plain, *measured(place, optimizers=["sgdf"], seeds=[1])])
+    rows = rows_of(table(contents, "gradients-deviation"))
+    assert rows["sgdf"]["deviation / sgd-vanilla"].text == NOTHING
+    assert float(rows["sgdf"]["deviation / own gradient"].text) > 0.0
+    assert rows["sgd-vanilla"]["deviation / sgd-vanilla"].text == "1"
+    assert "sgdf (" not in contents.summary[0]
     assert all(plot.figure.axes for plot in contents.plots)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from ...bench.errors import SpecError
 from ...present.plots import Plot
 from ...present.words import listed
 from ..conduct import Contents, Measured
@@ -31,8 +32,14 @@ def contents(measured: Sequence[Measured], tensors: Sequence[str]) -> Contents:
     Args:
         measured: the runs, all of one task.
         tensors: the tensors to draw, beside all parameters together; by default one.
+
+    Raises:
+        SpecError: if no run was described, or none of its tensors has such a name.
     """
-    settings = series_by_setting(measured)
+    described = [one for one in measured if one.record["tensors"]]
+    if not described:
+        raise SpecError("all runs diverged before their first description; choose a smaller every")
+    settings = series_by_setting(described)
     check_tensors(tensors, single_tensors(settings[0]))
     drawn = list(tensors) or [typical_tensor(settings)]
     plots = [
@@ -42,7 +49,7 @@ def contents(measured: Sequence[Measured], tensors: Sequence[str]) -> Contents:
         loss_plot(settings),
     ]
     return Contents(
-        summary=list(_findings(settings)),
+        summary=[*_findings(settings), *_diverged(measured)],
         tables=[deviation_table(settings), tensor_table(settings), mean_table(settings)],
         plots=[plot for plot in plots if plot is not None],
     )
@@ -74,20 +81,30 @@ def _findings(settings: Sequence[SettingSeries]) -> Iterator[str]:
     if alone:
         which = "all settings" if len(alone) == len(settings) else listed(alone)
         yield f"The numbers of {which} are of one seed, and say nothing about their spread."
-    for setting in settings:
-        for seed, run in setting.runs.items():
-            if "nonfinite" in run:
-                yield (
-                    f"{setting.name}, seed {seed}, diverged at step {run['nonfinite']}: what is "
-                    "shown of it ends before."
-                )
+
+
+def _diverged(measured: Sequence[Measured]) -> Iterator[str]:
+    """Yield in sentences which runs diverged."""
+    for one in measured:
+        if "nonfinite" in one.record:
+            shown = (
+                "what is shown of it ends before"
+                if one.record["tensors"]
+                else ("nothing of it is shown")
+            )
+            yield (
+                f"{one.run.setting}, seed {one.run.run.seed}, diverged at step "
+                f"{one.record['nonfinite']}: {shown}."
+            )
 
 
 def _order_of_deviations(settings: Sequence[SettingSeries], reference: SettingSeries) -> str:
+    comparable = [setting for setting in settings if setting.runs.keys() & reference.runs.keys()]
     sizes = {
-        setting.name: float(np.mean(typical_deviation(setting, reference))) for setting in settings
+        setting.name: float(np.mean(typical_deviation(setting, reference)))
+        for setting in comparable
     }
-    ordered = sorted(settings, key=lambda setting: sizes[setting.name])
+    ordered = sorted(comparable, key=lambda setting: sizes[setting.name])
     names = single_tensors(reference)
     by_tensor = [
         [float(np.mean(median(s.relative_deviation(name, reference), axis=1))) for s in ordered]

@@ -152,7 +152,11 @@ def measure_run(
         ``tensors``: by name its shape, the scale of its directions if there is one, and the
         series of distributions of its gradient and its direction. ``loss``: of every step.
         ``nonfinite``, only of a run that diverged: the step at which it did, or at which gradients
-        or directions ceased to be finite.
+        or directions ceased to be finite. If that was before the first description, ``tensors``
+        is empty.
+
+    Raises:
+        SpecError: if the run is too short for any description.
     """
     watch = Watch(every, wanted)
 
@@ -163,10 +167,6 @@ def measure_run(
     # The log then has the loss of each step; what is trained does not depend on it.
     logged = replace(run, train=replace(run.train, log_every=1))
     trainer = replay(logged, watch.before, after, steps)
-    if not watch.tensors:
-        raise SpecError(
-            f"nothing can be described every {every} steps: the run ended after {trainer.step}"
-        )
     loss = [
         row["train"].get("loss", math.nan)
         for row in trainer.rows
@@ -174,4 +174,8 @@ def measure_run(
     ]
     found: dict[str, Any] = {"tensors": watch.tensors, "loss": loss}
     nonfinite = [step for step in (watch.nonfinite, trainer.diverged) if step is not None]
+    if not watch.tensors and not nonfinite:
+        raise SpecError(
+            f"nothing can be described every {every} steps: the run ended after {trainer.step}"
+        )
     return {**found, "nonfinite": min(nonfinite)} if nonfinite else found

@@ -97,9 +97,12 @@ class SettingSeries:
     def relative_deviation(self, tensor: str, reference: SettingSeries) -> np.ndarray:
         """Return the direction's deviation in units of another's, a row for each common seed.
 
-        It is NaN at steps that the other has not reached: a run that diverged has fewer.
+        It is NaN at steps that the other has not reached: a run that diverged has fewer. If no
+        seed is common, it is one row of NaN.
         """
         seeds, steps = [seed for seed in self.runs if seed in reference.runs], self.steps
+        if not seeds:
+            return np.full((1, len(steps)), math.nan)
         own, other = (
             setting.series(tensor, "direction", "deviation", seeds, steps)
             for setting in (self, reference)

@@ -151,7 +151,7 @@ def _cell(values: np.ndarray | None) -> Cell:
 
     "One seed" in each of some hundred cells would hide the numbers.
     """
-    if values is None:
+    if values is None or np.isnan(values).all():
         return Cell(NOTHING)
     if len(values) == 1:
         return number_cell(float(values[0]), digits=3)
