@@ -49,6 +49,7 @@ benchmarks: .venv/installed-dev ## measure the import, the first step, what a st
 	$(BIN)/python benchmarks/first_use.py
 	$(BIN)/python benchmarks/cost_table.py
 	$(BIN)/python benchmarks/monitor_cost.py
+	$(BIN)/python benchmarks/probes.py
 	$(BIN)/python benchmarks/bench_start.py
 	$(BIN)/python benchmarks/bench_loop.py
 	$(BIN)/python benchmarks/report_size.py
