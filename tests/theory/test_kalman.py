@@ -155,6 +155,7 @@ def test_the_stated_variance_is_the_error():
         ({"observation_noise": math.nan}, "Invalid observation_noise, not a finite symmetric"),
         ({"initial_variance": [[1.0, 0.0], [0.0, 1.0]]}, "Invalid initial_variance of shape"),
         ({"observation": [[1.0], [1.0]]}, "Invalid observations of shape (3,) for 2 components"),
+        ({"initial_state": [1.0, 2.0]}, "Invalid initial_state of shape (2,) for 1 components"),
     ],
 )
 def test_bad_models_are_refused(changes, message):

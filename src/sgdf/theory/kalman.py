@@ -95,7 +95,13 @@ def kalman(
     variance = _covariance(initial_variance, size, "initial_variance")
 
     series = steps if vectors else steps[..., None]
-    mean = np.broadcast_to(np.asarray(initial_state, dtype=np.float64), (*series.shape[1:-1], size))
+    start = np.asarray(initial_state, dtype=np.float64)
+    try:
+        mean = np.broadcast_to(start, (*series.shape[1:-1], size))
+    except ValueError:
+        raise ValueError(
+            f"Invalid initial_state of shape {start.shape} for {size} components"
+        ) from None
     means, variances, gains = [], [], []
     for step in series:
         mean = mean @ forward.T

@@ -42,7 +42,12 @@ def estimator(
     ] = 0,
     beta1: Annotated[
         list[float] | None,
-        typer.Option("--beta1", help="A decay rate of the filters. May be repeated."),
+        typer.Option(
+            "--beta1",
+            metavar="RATE",
+            help="A decay rate of the filters; the page shows the first in detail. Default: 0.9 "
+            "and 0.95. May be repeated.",
+        ),
     ] = None,
     changes: Changes = None,
     threads: TrainingThreads = None,
