@@ -154,7 +154,7 @@ def test_the_page_has_all_tables_and_figures(tmp_path, monkeypatch):
 def test_a_page_without_measurements_says_so(tmp_path):
     empty = Measured(points(), Record(tmp_path, "run", {}))
     assert QUICK.contents([empty]).summary == [
-        "No run has a step that was measured; choose a smaller every."
+        "No run has a step that was measured; choose a smaller --every."
     ]
 
 

@@ -38,7 +38,9 @@ def contents(measured: Sequence[Measured], tensors: Sequence[str]) -> Contents:
     """
     described = [one for one in measured if one.record["tensors"]]
     if not described:
-        raise SpecError("all runs diverged before their first description; choose a smaller every")
+        raise SpecError(
+            "all runs diverged before their first description; choose a smaller --every"
+        )
     settings = series_by_setting(described)
     check_tensors(tensors, single_tensors(settings[0]))
     drawn = list(tensors) or [typical_tensor(settings)]
