@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 TrainedRuns = Annotated[
     list[Path],
     typer.Argument(
-        metavar="RUN...",
+        metavar="RUN",
         help="Folders of finished runs, as in results/digits/runs/KEY, or of all runs of an "
         "experiment, as in results/digits or just digits.",
     ),
@@ -33,7 +33,7 @@ TrainedRuns = Annotated[
 Experiments = Annotated[
     list[str],
     typer.Argument(
-        metavar="EXPERIMENT...",
+        metavar="EXPERIMENT",
         help="Bundled experiments (see sgdf experiments), TOML files, or folders of runs: the "
         "analysis trains each of their runs from its beginning.",
     ),
