@@ -12,6 +12,7 @@ import pytest
 from sgdf.analysis.conduct import measure_runs
 from sgdf.analysis.gradients import analysis as analysis_module
 from sgdf.analysis.gradients.analysis import GradientAnalysis
+from sgdf.analysis.gradients.distribution import counts_as_text, counts_from_text
 from sgdf.analysis.gradients.measure import ALL
 from sgdf.analysis.page import write_analysis
 from sgdf.analysis.runs import experiment_runs
@@ -139,6 +140,25 @@ def test_a_panel_for_each_setting_and_a_line_for_each_step(place):
             assert [text.get_text() for text in panel.get_yticklabels()] == ["3", "6", "9", "12"]
         same = len({panel.get_xlim() for panel in plot.figure.axes}) == 1
         assert same == (view != "directions")
+
+
+def test_a_step_with_a_high_peak_does_not_flatten_the_others(place):
+    runs = measured(place, optimizers=["sgdf"], seeds=[0])
+    series = runs[0].record["tensors"]["1.weight"]["gradient"]
+    series["quantiles"][-1] = [value / 50.0 for value in series["quantiles"][0]]
+    bins = counts_from_text(series["counts"][0])
+    narrow = np.zeros_like(bins)
+    for index, count in enumerate(bins):  # a fiftieth is 34 bins of a twentieth of a decade
+        nearer = index - 34 if index > len(bins) // 2 else index + 34
+        crosses = (nearer > len(bins) // 2) != (index > len(bins) // 2)
+        narrow[len(bins) // 2 if crosses else nearer] += count
+    series["counts"][-1] = counts_as_text(narrow)
+    contents = GradientAnalysis(every=3, tensors=("1.weight",)).contents(runs)
+    (plot,) = [plot for plot in contents.plots if plot.name == "gradients-gradients-1"]
+    (panel,) = plot.figure.axes
+    ridges = [line for line in panel.get_lines() if len(line.get_xdata()) > 2]
+    heights = [np.ptp(line.get_ydata()) for line in ridges]
+    assert all(3.0 < height < 15.0 for height in heights)  # lines are 3 steps apart
 
 
 def test_an_axis_of_less_than_a_power_of_ten_has_several_numbers(place):

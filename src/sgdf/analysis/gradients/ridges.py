@@ -24,12 +24,13 @@ MOST_LINES = 10
 POINTS = 121
 REACH = 4.5
 """The axis reaches to this many robust deviations on either side of 0."""
-HEIGHT = 2.2
-"""The height of the highest line of a panel, in distances between two lines."""
+HEIGHT, HIGHEST = 1.8, 3.5
+"""The height of a panel's median line and where higher ones are cut, in distances between lines."""
 _ABOUT = (
     "Kernel density estimates at {steps}, made of the histograms with a normal kernel; its "
     f"deviation is {BANDWIDTH:g} of the distribution's, which is estimated by the middle half of "
-    "the elements. The dotted line is 0, and a dot marks the mean. {axes}{seeds}"
+    "the elements. The dotted line is 0, and a dot marks the mean; a flat top is a peak that was "
+    "cut. {axes}{seeds}"
 )
 
 
@@ -104,10 +105,11 @@ def _draw(panel: Axes, setting: SettingSeries, lines: Sequence[_Line], reach: fl
     at = np.linspace(-reach, reach, POINTS)
     densities = [line.density(at) for line in lines]
     apart = lines[1].step - lines[0].step if len(lines) > 1 else 1
-    factor = HEIGHT * apart / max(float(estimate.max()) for estimate in densities)
+    # The highest peak is no measure: one step with tiny gradients would flatten all others.
+    factor = HEIGHT * apart / float(np.median([estimate.max() for estimate in densities]))
     panel.axvline(0.0, color="black", linestyle=":", linewidth=0.9)
     for number, (line, estimate) in enumerate(zip(lines, densities, strict=True)):
-        heights = line.step + factor * estimate
+        heights = line.step + np.minimum(factor * estimate, HIGHEST * apart)
         over = 3.0 - number / len(lines)  # earlier steps are in front
         color = setting.style.color
         (ridge,) = panel.plot(at, heights, color=color, linewidth=1.1, zorder=over)
@@ -115,7 +117,7 @@ def _draw(panel: Axes, setting: SettingSeries, lines: Sequence[_Line], reach: fl
         (shade,) = panel.fill(*below, color=color, alpha=0.12, linewidth=0, zorder=over)
         mark(setting.optimizer, ridge, shade)
         if abs(line.mean) < reach:
-            height = line.step + factor * float(np.interp(line.mean, at, estimate))
+            height = float(np.interp(line.mean, at, heights))
             (dot,) = panel.plot(line.mean, height, "o", color=color, markersize=3.2, zorder=over)
             mark(setting.optimizer, dot)
     panel.set_title(shorten(setting.name))
