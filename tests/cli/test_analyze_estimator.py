@@ -49,7 +49,7 @@ def test_the_page_and_the_numbers_are_written(place):
             ["estimator", "mine.toml", "--optimizer", "adam"],
             "no run of adam; there are runs of sgd",
         ),
-        (["estimator", "mine.toml", "--seed", 9], "no run with such a seed; there are runs with 0"),
+        (["estimator", "mine.toml", "--seed", 9], "no run with seed 9; there are runs with seed 0"),
         (["estimator", "mine.toml", "--set", "train.clip_norm=1.0"], "clip_norm"),
         (["hessian", "nowhere"], "nowhere: no such folder"),
         (["landscape", "nowhere"], "nowhere: no such folder"),

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from ..bench.errors import SpecError, naming
 from ..bench.spec.labels import Labels, order
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from torch import nn
 
     from ..bench.tasks import Task
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -84,7 +86,8 @@ def trained_runs(
     Raises:
         SpecError: if none is finished, or none is left by the choice.
     """
-    finished, others = [], 0
+    finished: dict[str, tuple[Run, Path, Result | None]] = {}  # two folders may hold the same run
+    others = 0
     for folder in folders:
         state, result = folder.state_and_result()
         table = folder.table() if state is State.FINISHED else None
@@ -92,16 +95,15 @@ def trained_runs(
             others += 1
         else:
             run = read(dict(table), build=False).runs[0]
-            finished.append((run, folder.path, result))
+            finished.setdefault(run.key, (run, folder.path, result))
     if not finished:
         raise SpecError(
             f"no finished run among {plural(others, 'run')}, or none that has a checkpoint; "
             "sgdf status shows them"
         )
-    chosen = _choose([run for run, _, _ in finished], optimizers, seeds)
+    chosen = _choose([run for run, _, _ in finished.values()], optimizers, seeds)
     settings = _setting_names(chosen)
-    by_key = {run.key: (folder, result) for run, folder, result in finished}
-    return [AnalysedRun(run, settings[run.key], *by_key[run.key]) for run in chosen]
+    return [AnalysedRun(run, settings[run.key], *finished[run.key][1:]) for run in chosen]
 
 
 def experiment_runs(
@@ -135,19 +137,21 @@ def experiment_runs(
 
 def _choose(runs: Iterable[Run], optimizers: Collection[str], seeds: Collection[int]) -> list[Run]:
     runs = sorted(runs, key=lambda run: (order(run.as_table()), run.seed))
-    known = list(dict.fromkeys(run.optimizer.name for run in runs))
-    unknown = [name for name in optimizers if name not in known]
-    if unknown:
-        raise SpecError(f"no run of {listed(unknown)}; there are runs of {listed(known)}")
-    chosen = [
-        run
-        for run in runs
-        if (not optimizers or run.optimizer.name in optimizers) and (not seeds or run.seed in seeds)
-    ]
-    if not chosen:
-        there = listed([str(seed) for seed in sorted({run.seed for run in runs})])
-        raise SpecError(f"no run with such a seed; there are runs with {there}")
-    return chosen
+    runs = _only(runs, optimizers, lambda run: run.optimizer.name, "of")
+    named = f"of {listed(list(optimizers))} " if optimizers else ""
+    return _only(runs, seeds, lambda run: run.seed, f"{named}with seed")
+
+
+def _only(
+    runs: list[Run], wanted: Collection[T], value: Callable[[Run], T], words: str
+) -> list[Run]:
+    """Return the runs that have a wanted value, all if none is named; each must be there."""
+    there = list(dict.fromkeys(map(value, runs)))
+    missing = [str(one) for one in wanted if one not in there]
+    if missing:
+        known = listed(list(map(str, there)))
+        raise SpecError(f"no run {words} {listed(missing)}; there are runs {words} {known}")
+    return [run for run in runs if not wanted or value(run) in wanted]
 
 
 def _setting_names(runs: Sequence[Run]) -> dict[str, str]:

@@ -1,0 +1,50 @@
+"""The runs that an analysis is about: finished ones, each once, as many as were asked for."""
+
+import shutil
+
+import pytest
+
+from bench_tasks import run_of
+from kept_runs import do
+from sgdf.analysis.runs import trained_runs
+from sgdf.bench.errors import SpecError
+from sgdf.bench.store.run_folder import Store
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    """A store of three runs: two seeds of one optimizer, and one seed of another."""
+    store = Store(tmp_path_factory.mktemp("store"))
+    for optimizer, seed in (("sgd", 0), ("sgd", 1), ("sgdf", 0)):
+        do(run_of(optimizer=optimizer, seed=seed, train={"epochs": 1}), store)
+    return store
+
+
+def test_a_run_that_two_folders_hold_counts_once(store, tmp_path):
+    """Twice it would make the spread over seeds too small."""
+    shutil.copytree(store.path, tmp_path / "copy")
+    folders = [*store.folders(), *Store(tmp_path / "copy").folders()]
+    runs = trained_runs(folders)
+    assert [run.name for run in runs] == ["sgd, seed 0", "sgd, seed 1", "sgdf, seed 0"]
+    assert {run.folder.parents[1] for run in runs} == {store.path}
+
+
+@pytest.mark.parametrize(
+    ("choice", "message"),
+    [
+        ({"seeds": [0, 7]}, "no run with seed 7; there are runs with seed 0 and 1"),
+        ({"optimizers": ["sgd", "adam"]}, "no run of adam; there are runs of sgd and sgdf"),
+        (
+            {"optimizers": ["sgdf"], "seeds": [1]},
+            "no run of sgdf with seed 1; there are runs of sgdf with seed 0",
+        ),
+    ],
+)
+def test_a_choice_that_no_run_fits_is_refused(store, choice, message):
+    with pytest.raises(SpecError, match=f"^{message}$"):
+        trained_runs(list(store.folders()), **choice)
+
+
+def test_the_chosen_runs_are_returned(store):
+    runs = trained_runs(list(store.folders()), optimizers=["sgd"], seeds=[1])
+    assert [run.name for run in runs] == ["sgd, seed 1"]
