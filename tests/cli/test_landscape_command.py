@@ -37,10 +37,13 @@ def test_two_runs_can_be_joined_and_a_level_chosen(trained, tmp_path):
     assert "below 2.5" in text
     assert len(json.loads((out / "results.json").read_text())["runs"]) == 3
     assert (out / "figures" / "landscape-lines.png").exists()
-    landscape(*runs[:2], *SMALL, "--lines", "none", "--out", out)
+    text = landscape(*runs[:2], *SMALL, "--lines", "none", "--level", -1.0, "--out", out)
+    assert "below -1" in text, "a loss may be negative"
     assert not (out / "figures" / "landscape-lines.png").exists()
 
 
 def test_settings_that_cannot_be_are_refused(trained):
     assert "points = 4: must be odd" in landscape("mine", "--points", 4, code=2)
     assert "span = 0.0: must be above 0" in landscape("mine", "--span", 0, code=2)
+    assert "step = 1e-09: must be at least 0.0001" in landscape("mine", "--step", 1e-9, code=2)
+    assert "level = nan: must be finite" in landscape("mine", "--level", "nan", code=2)

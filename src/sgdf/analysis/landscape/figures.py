@@ -179,7 +179,8 @@ class _Maps:
         self.planes = [setting.planes[0] for setting in findings.settings]
         losses = np.concatenate([one.losses[0].ravel() for one in self.planes])
         losses = losses[np.isfinite(losses)]
-        ceiling = HIGHEST * findings.level
+        # A loss may be negative, but logarithmic colours show what is above 0.
+        ceiling = HIGHEST * findings.level if findings.level > 0.0 else np.inf
         self.highest = float(min(losses.max(initial=0.0), ceiling)) or 1.0
         self.lowest = float(max(losses.min(initial=np.inf), self.highest / 1e4))
         if not self.lowest < self.highest:

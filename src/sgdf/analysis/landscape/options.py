@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -9,6 +10,9 @@ from typing import Any
 from ...bench.errors import SpecError
 from .directions import Vectors
 from .lines import Statistics
+
+SMALLEST_STEP = 1e-4
+"""With a smaller one, losses in single precision differ by their rounding alone."""
 
 
 @dataclass(frozen=True)
@@ -45,9 +49,12 @@ class LandscapeOptions:
                 f"points = {self.points}: must be odd and at least 3, so that the network itself "
                 "is one of them"
             )
-        for name in ("span", "step"):
-            if not 0.0 < getattr(self, name) < float("inf"):
-                raise SpecError(f"{name} = {getattr(self, name)}: must be above 0, and finite")
+        if not 0.0 < self.span < math.inf:
+            raise SpecError(f"span = {self.span}: must be above 0, and finite")
+        if not SMALLEST_STEP <= self.step < math.inf:
+            raise SpecError(f"step = {self.step}: must be at least {SMALLEST_STEP}, and finite")
+        if self.level is not None and not math.isfinite(self.level):
+            raise SpecError(f"level = {self.level}: must be finite")
 
     @property
     def settings(self) -> Mapping[str, Any]:
