@@ -33,7 +33,7 @@ def write_document(document: Document, folder: Path, written: re.Pattern[str]) -
             (folder / part).mkdir(parents=True, exist_ok=True)
             for path in (folder / part).iterdir():
                 if written.fullmatch(path.name):
-                    path.unlink()
+                    path.unlink(missing_ok=True)  # another process may write here too
     for plot in plots:
         with files.store_errors(folder / "figures"):
             plot.write(folder / "figures")
