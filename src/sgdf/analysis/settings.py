@@ -8,8 +8,10 @@ from typing import TypeVar
 
 from ..bench.report.optimizer_styles import optimizer_styles
 from ..bench.report.statistics import Sample
+from ..bench.tasks.metric import shown_as
 from ..present.styles import Style
 from ..present.table import Cell
+from ..present.words import in_brackets
 from .conduct import Measured
 
 
@@ -30,6 +32,22 @@ class MeasuredSetting:
     def cell(self) -> Cell:
         """Its name in a table, in the colour of its optimizer."""
         return Cell(self.name, key=self.runs[0].run.run.key, optimizer=self.optimizer)
+
+
+def last_test_results(settings: Sequence[MeasuredSetting]) -> tuple[str, list[Sample]]:
+    """Return the results on test data at the last epoch, whose weights are analysed.
+
+    Returns:
+        The heading of their column, and the results of each setting, by the metric of the first
+        run that has a result.
+    """
+    results = [one.run.result for setting in settings for one in setting.runs if one.run.result]
+    metric = results[0]["metric"] if results else "loss"
+    samples = [setting.sample(lambda one: one.run.last("test").get(metric)) for setting in settings]
+    values = [value for sample in samples for value in sample.values]
+    scale, unit = shown_as(metric, results[0].get("unit") if results else None, values)
+    scaled = [Sample(tuple(scale * value for value in sample.values)) for sample in samples]
+    return f"test {metric}{in_brackets(unit)}", scaled
 
 
 S = TypeVar("S", bound=MeasuredSetting)

@@ -98,6 +98,20 @@ def test_the_page_shows_settings_and_the_papers_numbers(store, tmp_path):
     assert max(map(abs, errors)) < 5.0  # per cent: the first value of the paper's way is close
 
 
+def test_the_page_says_which_loss_it_is(store, tmp_path):
+    run = trained_runs(store.folders())[0]
+    one = Measured(run, measured(run, tmp_path))
+
+    def note(settings):
+        return contents(settings, [one]).notes["Hessian"][0]
+
+    text = note(SMALL.settings)
+    assert "The loss is that of 100 training examples, without augmentation, at" in text
+    assert "BatchNorm uses its stored statistics, dropout is off" in text
+    text = note({**SMALL.settings, "batch_statistics": True})
+    assert "BatchNorm uses the statistics of each batch, dropout is on" in text
+
+
 def test_the_command_writes_everything_and_measures_nothing_twice(store, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     out = tmp_path / "out"

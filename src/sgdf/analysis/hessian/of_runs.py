@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from ..conduct import Contents, Measured, Progress
-from ..examples import mean_loss, training_batches
+from ..examples import describe_examples, mean_loss, training_batches
 from ..record import Record
 from ..runs import AnalysedRun
 from .eigenvalues import Eigenvalues
@@ -34,7 +34,8 @@ class HessianOfRuns:
         tolerance: their relative accuracy.
         probes: how many random vectors the trace is estimated with.
         power: how many eigenvalues are also computed in the paper's way.
-        batch_statistics: whether BatchNorm uses those of the batch instead of the stored ones.
+        batch_statistics: whether the model is in training mode: BatchNorm uses the statistics of
+            each batch instead of the stored ones, and dropout is on.
         weight_decay: a decay whose term is part of the loss.
     """
 
@@ -75,6 +76,7 @@ class HessianOfRuns:
             training=self.batch_statistics,
             weight_decay=self.weight_decay,
         )
+        record.keep("examples", describe_examples(task, batches))
         record.keep("parameters", hessian.shape[0])
         record.keep("weight norm", weight_norm(model))
         record.keep("loss", mean_loss(task, batches))

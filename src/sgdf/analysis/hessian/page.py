@@ -11,8 +11,9 @@ from ...bench.paper.published import published
 from ...bench.report.sample_cells import mean_cell
 from ...present.plots import Drawing, Plot, Sheet, drawing, mark, shorten, use_log_axis
 from ...present.table import Table, number_cell
+from ...present.words import listed
 from ..conduct import Contents, Measured
-from ..settings import MeasuredSetting, by_setting, styled
+from ..settings import MeasuredSetting, by_setting, last_test_results, styled
 
 SECTION = "Hessian"
 FIGURE = "fig:hessian_spectrum"
@@ -42,7 +43,7 @@ def contents(given: Mapping[str, Any], measured: Sequence[Measured]) -> Contents
             _ranks(settings),
         ),
     ]
-    return Contents(_summary(settings), tables, plots, {SECTION: _how(given)})
+    return Contents(_summary(settings), tables, plots, {SECTION: _how(given, measured)})
 
 
 def _largest(one: Measured) -> float:
@@ -68,11 +69,14 @@ def _summary(settings: Sequence[MeasuredSetting]) -> list[str]:
     return lines
 
 
-def _how(given: Mapping[str, Any]) -> list[str]:
+def _how(given: Mapping[str, Any], measured: Sequence[Measured]) -> list[str]:
+    examples = dict.fromkeys(
+        one.record.get("examples", f"{given['examples']:,} training examples") for one in measured
+    )
     modes = (
-        "BatchNorm uses the statistics of each batch"
+        "BatchNorm uses the statistics of each batch, dropout is on"
         if given["batch_statistics"]
-        else "BatchNorm uses its stored statistics"
+        else "BatchNorm uses its stored statistics, dropout is off"
     )
     decay = (
         f"the loss includes the term of a weight decay of {given['weight_decay']:g}"
@@ -80,10 +84,9 @@ def _how(given: Mapping[str, Any]) -> list[str]:
         else "no term of the weight decay is in the loss"
     )
     return [
-        f"The loss is that of at most {given['examples']:,} training examples without "
-        f"augmentation, at the last epoch; {modes}, dropout is off, and {decay}. Eigenvalues are "
-        f"by Lanczos' method to a relative accuracy of {given['tolerance']:g}, the trace is the "
-        f"mean over {given['probes']} random vectors.",
+        f"The loss is that of {listed(list(examples))}, at the last epoch; {modes}, and {decay}. "
+        f"Eigenvalues are by Lanczos' method to a relative accuracy of {given['tolerance']:g}, "
+        f"the trace is the mean over {given['probes']} random vectors.",
         "Numbers with ± are mean and standard deviation over seeds. Where BatchNorm follows a "
         "weight, scaling the weight by c leaves the network the same and divides this part of its "
         "Hessian by c². So a network with larger weights has a smaller Hessian without being any "
@@ -135,8 +138,7 @@ def _trace_error(setting: MeasuredSetting) -> float:
 
 
 def _weights(settings: Sequence[MeasuredSetting]) -> Table:
-    metric = _metric(settings)
-    scale = 100.0 if metric == "accuracy" else 1.0
+    heading, results = last_test_results(settings)
     rows = [
         (
             setting.cell,
@@ -145,9 +147,9 @@ def _weights(settings: Sequence[MeasuredSetting]) -> Table:
             mean_cell(setting.sample(lambda one: _square(one) * _largest(one))),
             mean_cell(setting.sample(lambda one: one.record["loss"])),
             mean_cell(setting.sample(lambda one: one.run.last("train").get("loss"))),
-            mean_cell(setting.sample(lambda one: one.run.last("test").get(metric)), scale),
+            mean_cell(result),
         )
-        for setting in settings
+        for setting, result in zip(settings, results, strict=True)
     ]
     return Table(
         "hessian-weights",
@@ -161,15 +163,10 @@ def _weights(settings: Sequence[MeasuredSetting]) -> Table:
             "largest · ‖θ‖²",
             "loss on these examples",
             "training loss",
-            f"test {metric}{' (%)' if scale == 100.0 else ''}",
+            heading,
         ),
         tuple(rows),
     )
-
-
-def _metric(settings: Sequence[MeasuredSetting]) -> str:
-    result = settings[0].runs[0].run.result
-    return result["metric"] if result else "loss"
 
 
 def _paper_way(settings: Sequence[MeasuredSetting]) -> Table:
@@ -178,9 +175,7 @@ def _paper_way(settings: Sequence[MeasuredSetting]) -> Table:
             setting.cell,
             mean_cell(setting.sample(lambda one: _paper_error(one, first=True))),
             mean_cell(setting.sample(lambda one: _paper_error(one, first=False))),
-            mean_cell(
-                setting.sample(lambda one: sum(v < 0 for v in one.record["power"]["values"]))
-            ),
+            mean_cell(setting.sample(_count_negative)),
             mean_cell(setting.sample(lambda one: one.record["power"]["products"])),
         )
         for setting in settings

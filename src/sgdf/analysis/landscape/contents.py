@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 
 from ...bench.report.sample_cells import mean_cell
 from ...bench.report.statistics import FEWEST_SEEDS, Sample, compare
-from ...bench.tasks.metric import shown_as
 from ...present.table import Cell, Table, number_cell
-from ...present.words import in_brackets, listed, plural
+from ...present.words import listed, plural
 from ..conduct import Contents, Measured
+from ..settings import last_test_results
 from .figures import contour_plot, line_plot, slice_plot, surface_plot
-from .findings import LandscapeFindings, LineGroup, Setting, Spread
+from .findings import LandscapeFindings, LineGroup, Spread
 from .options import LandscapeOptions
 
 PLANES, LINES = "Around each network", "Between networks"
@@ -92,7 +92,7 @@ def _differences(spreads: dict[str, Spread], what: str) -> list[str]:
 
 
 def _settings_table(findings: LandscapeFindings) -> Table:
-    metric, unit, results = _results(findings.settings)
+    heading, results = last_test_results(findings.settings)
     level = findings.level
     rows = tuple(
         (
@@ -120,23 +120,10 @@ def _settings_table(findings: LandscapeFindings) -> Table:
             "share below own level (%)",
             "curvature",
             "training loss",
-            f"test {metric}{in_brackets(unit)}",
+            heading,
         ),
         rows,
     )
-
-
-def _results(settings: Sequence[Setting]) -> tuple[str, str, list[Sample]]:
-    """Return the metric that runs are judged by, its unit, and its values at the last epoch."""
-    results = [one.run.result for setting in settings for one in setting.planes]
-    metric = next((result["metric"] for result in results if result), "loss")
-    stated = next((result.get("unit") for result in results if result), None)
-    values = [
-        [one.run.last("test").get(metric, float("nan")) for one in setting.planes]
-        for setting in settings
-    ]
-    scale, unit = shown_as(metric, stated, [value for row in values for value in row])
-    return metric, unit, [Sample(tuple(scale * value for value in row)) for row in values]
 
 
 def _spread_cell(spread: Spread, scale: float = 1.0) -> Cell:

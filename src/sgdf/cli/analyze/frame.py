@@ -47,10 +47,7 @@ OnlySeeds = Annotated[
     typer.Option("--seed", metavar="SEED", help="Only runs with this seed. May be repeated."),
 ]
 Examples = Annotated[
-    int,
-    typer.Option(
-        min=1, help="How many training examples the loss is taken over, without augmentation."
-    ),
+    int, typer.Option(min=1, help="How many training examples the loss is taken over.")
 ]
 TrainingThreads = Annotated[
     int | None,

@@ -34,7 +34,8 @@ def hessian(
         bool,
         typer.Option(
             "--batch-statistics",
-            help="Let BatchNorm use the statistics of each batch instead of the stored ones.",
+            help="Put the network into training mode: BatchNorm uses the statistics of each batch "
+            "instead of the stored ones, and dropout is on.",
         ),
     ] = False,
     weight_decay: Annotated[
