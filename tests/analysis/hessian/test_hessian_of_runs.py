@@ -1,18 +1,21 @@
 """The Hessian of finished runs: the numbers of the library, kept through a kill, on a page."""
 
 import json
+from functools import partialmethod
 
 import numpy as np
 import pytest
+import torch
 from typer.testing import CliRunner
 
 from sgdf.analysis.conduct import Measured
 from sgdf.analysis.examples import training_batches
-from sgdf.analysis.hessian import Hessian
+from sgdf.analysis.hessian import Hessian, RecordedProducts
 from sgdf.analysis.hessian.of_runs import HessianOfRuns
 from sgdf.analysis.hessian.page import contents
 from sgdf.analysis.record import Record
-from sgdf.analysis.runs import trained_runs
+from sgdf.analysis.runs import AnalysedRun, trained_runs
+from sgdf.bench.errors import SpecError, StoreError
 from sgdf.bench.jobs.conduct import Conduct, Crew
 from sgdf.bench.jobs.plan import Plan
 from sgdf.bench.jobs.signals import stop_on_signals
@@ -96,6 +99,42 @@ def test_the_page_shows_settings_and_the_papers_numbers(store, tmp_path):
     assert [table.name for table in shown.tables][-1] == "hessian-power"
     errors = [row[1].order for row in shown.tables[-1].rows]
     assert max(map(abs, errors)) < 5.0  # per cent: the first value of the paper's way is close
+
+
+def break_file(run, record, monkeypatch):
+    (record.make_scratch() / "products.bin").mkdir()
+
+
+def leave_products_of_another_matrix(run, record, monkeypatch):
+    size = sum(param.numel() for param in run.open()[1].parameters())
+    RecordedProducts(np.eye(size), record.make_scratch()).close()
+
+
+def spoil_weights(run, record, monkeypatch):
+    task, model = run.open()
+    torch.nn.init.constant_(next(model.parameters()), float("nan"))
+    monkeypatch.setattr(AnalysedRun, "open", lambda run: (task, model))
+
+
+def stop_early(run, record, monkeypatch):
+    top = RecordedProducts.top
+    monkeypatch.setattr(RecordedProducts, "top", partialmethod(top, iterations=1))
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (break_file, "cannot write .*products.bin: Is a directory"),
+        (leave_products_of_another_matrix, "adamw, seed 0: .*remove the file to start anew"),
+        (spoil_weights, "adamw, seed 0: the product is not finite"),
+        (stop_early, r"adamw, seed 0: \d of 5 eigenvalues converged"),
+    ],
+)
+def test_what_cannot_be_measured_is_named(store, tmp_path, monkeypatch, spoil, message):
+    run = trained_runs(store.folders())[0]
+    spoil(run, Record(tmp_path, run.key, SMALL.settings), monkeypatch)
+    with pytest.raises((SpecError, StoreError), match=message):
+        measured(run, tmp_path)
 
 
 def test_the_page_says_which_loss_it_is(store, tmp_path):

@@ -4,7 +4,7 @@ from .density import Density, estimate_density
 from .eigenvalues import ConvergenceError, Eigenvalues, find_eigenvalues
 from .operator import Hessian
 from .power_iteration import power_iteration
-from .recorded_products import RecordedProducts
+from .recorded_products import ForeignProductsError, RecordedProducts
 from .symmetric import SymmetricOperator
 from .trace import Trace, estimate_trace
 
@@ -12,6 +12,7 @@ __all__ = [
     "ConvergenceError",
     "Density",
     "Eigenvalues",
+    "ForeignProductsError",
     "Hessian",
     "RecordedProducts",
     "SymmetricOperator",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -10,14 +11,16 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ...bench.errors import SpecError
+from ...bench.store import files
 from ..conduct import Contents, Measured, Progress
 from ..examples import describe_examples, mean_loss, training_batches
 from ..record import Record
 from ..runs import AnalysedRun
-from .eigenvalues import Eigenvalues
+from .eigenvalues import ConvergenceError, Eigenvalues
 from .operator import Hessian
 from .power_iteration import power_iteration
-from .recorded_products import RecordedProducts
+from .recorded_products import ForeignProductsError, RecordedProducts
 from .trace import Trace
 
 EXPECTED = {"largest": 3.0, "smallest": 60.0, "power": 20.0}
@@ -80,7 +83,7 @@ class HessianOfRuns:
         record.keep("parameters", hessian.shape[0])
         record.keep("weight norm", weight_norm(model))
         record.keep("loss", mean_loss(task, batches))
-        with RecordedProducts(hessian, record.make_scratch()) as products:
+        with _naming(run, record), RecordedProducts(hessian, record.make_scratch()) as products:
             if "largest" not in record:
                 record.keep("largest", _as_json(products.top(self.top, self.tolerance)))
             if "smallest" not in record:
@@ -95,6 +98,16 @@ class HessianOfRuns:
         from .page import contents  # which needs matplotlib
 
         return contents(self.settings, measured)
+
+
+@contextmanager
+def _naming(run: AnalysedRun, record: Record) -> Iterator[None]:
+    """Let the errors that a user can mend name the run, or the file."""
+    try:
+        with files.store_errors(record.scratch / "products.bin"):
+            yield
+    except (ConvergenceError, FloatingPointError, ForeignProductsError) as error:
+        raise SpecError(f"{run.name}: {error}") from error
 
 
 def weight_norm(model: nn.Module) -> float:

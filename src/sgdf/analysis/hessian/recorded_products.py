@@ -40,6 +40,10 @@ AGREEMENT = 1e-5
 differ by about a tenth of it if the number of threads is another."""
 
 
+class ForeignProductsError(ValueError):
+    """A file has products of another operator; the message names it."""
+
+
 class RecordedProducts(SymmetricOperator):
     """A symmetric operator whose products are kept in a folder.
 
@@ -55,7 +59,7 @@ class RecordedProducts(SymmetricOperator):
 
     Raises:
         RuntimeError: if another process, or another object in this one, uses the folder.
-        ValueError: if the folder has products of another operator.
+        ForeignProductsError: if the folder has products of another operator.
     """
 
     def __init__(self, operator: Multiplies, folder: str | os.PathLike[str]) -> None:
@@ -127,8 +131,9 @@ class RecordedProducts(SymmetricOperator):
         """Return where the record of each vector is, and where the last one ends."""
         header = self._file.read(len(self._header))
         if not self._header.startswith(header):
-            raise ValueError(
-                f"{self._path} has no products of an operator with {self.shape[0]} columns"
+            raise ForeignProductsError(
+                f"{self._path} has no products of an operator with {self.shape[0]} columns; remove "
+                "the file to start anew"
             )
         if len(header) < len(self._header):
             self._file.seek(0)
@@ -152,7 +157,7 @@ class RecordedProducts(SymmetricOperator):
             self._places, self._end = {}, self._file.truncate(len(self._header))
             self._record(digest, product)
         elif norms(product - recorded) > AGREEMENT * norms(recorded):
-            raise ValueError(
+            raise ForeignProductsError(
                 f"{self._path} has products of another operator: one of them differs by "
                 f"{norms(product - recorded) / norms(recorded):.1e}; remove the file to start anew"
             )
