@@ -2,9 +2,10 @@
 
 import pytest
 
+from bench_tasks import run_of
 from sgdf.analysis.conduct import Measured
 from sgdf.analysis.runs import AnalysedRun
-from sgdf.analysis.settings import MeasuredSetting, last_test_results
+from sgdf.analysis.settings import MeasuredSetting, by_task, last_test_results
 
 
 def setting_of(metric, unit, values):
@@ -30,3 +31,13 @@ def test_results_are_shown_in_the_unit_of_their_metric(metric, unit, heading, sh
     found, samples = last_test_results(settings)
     assert found == heading
     assert [sample.values for sample in samples] == [shown, ()], "what is missing is left out"
+
+
+def test_settings_of_different_tasks_are_kept_apart():
+    """The same task with another option is another task."""
+    tasks = [{"name": "bench_tasks:Points", "hidden": hidden} for hidden in (4, 8, 4)]
+    settings = [
+        MeasuredSetting(str(i), "sgd", (Measured(AnalysedRun(run_of(task=task), str(i)), None),))
+        for i, task in enumerate(tasks)
+    ]
+    assert [[one.name for one in alike] for alike in by_task(settings)] == [["0", "2"], ["1"]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
@@ -61,6 +62,15 @@ def by_setting(measured: Sequence[Measured]) -> list[MeasuredSetting]:
     return [
         MeasuredSetting(name, runs[0].run.optimizer, tuple(runs)) for name, runs in groups.items()
     ]
+
+
+def by_task(settings: Sequence[MeasuredSetting]) -> list[list[MeasuredSetting]]:
+    """Return the settings of each task together; only these can be compared."""
+    groups: dict[str, list[MeasuredSetting]] = {}
+    for setting in settings:
+        task = setting.runs[0].run.run.task.table
+        groups.setdefault(json.dumps(task, sort_keys=True), []).append(setting)
+    return list(groups.values())
 
 
 def styled(settings: Sequence[S]) -> Iterator[tuple[S, Style]]:

@@ -13,7 +13,7 @@ from ...present.plots import Drawing, Plot, Sheet, drawing, mark, shorten, use_l
 from ...present.table import Table, number_cell
 from ...present.words import listed
 from ..conduct import Contents, Measured
-from ..settings import MeasuredSetting, by_setting, last_test_results, styled
+from ..settings import MeasuredSetting, by_setting, by_task, last_test_results, styled
 
 SECTION = "Hessian"
 FIGURE = "fig:hessian_spectrum"
@@ -60,12 +60,14 @@ def _square(one: Measured) -> float:
 
 
 def _summary(settings: Sequence[MeasuredSetting]) -> list[str]:
+    """Return the order of the settings; those of different tasks are not compared."""
     lines = []
     for what, value in (("trace", _trace), ("largest eigenvalue", _largest)):
-        means = {setting.name: setting.sample(value).mean for setting in settings}
-        ranked = sorted(means, key=lambda name: means[name])
-        order = " < ".join(f"{name} ({means[name]:.3g})" for name in ranked)
-        lines.append(f"Mean {what}: {order}.")
+        for alike in by_task(settings):
+            means = {setting.name: setting.sample(value).mean for setting in alike}
+            ranked = sorted(means, key=lambda name: means[name])
+            order = " < ".join(f"{name} ({means[name]:.3g})" for name in ranked)
+            lines.append(f"Mean {what}: {order}.")
     return lines
 
 

@@ -87,6 +87,7 @@ def conduct(
     if not measured:
         say(console, "Another process measures them all; run the same command when it has ended.")
         raise typer.Exit(1)
+    say(make_console(stderr=True), "Making tables and figures …")  # signals take half a minute
     with refusing():
         document = write_analysis(analysis, measured, _command(), folder)
     for line in document.summary:
