@@ -14,7 +14,10 @@ from sgdf.bench.spec.bundled import bundled_experiments
 from sgdf.bench.tasks import TASKS
 from sgdf.cli import app
 from sgdf.cli.console import PlainConsole
+from sgdf.cli.show.analysis import terminal_table
 from sgdf.cli.show.search import search_report
+from sgdf.present.table import Cell
+from sgdf.present.table import Table as DocumentTable
 from sgdf.present.terminal import Column, Table, _cut_longest
 
 TASK = "a_package.of_mine.with_tasks:AVeryLongNameOfATask"
@@ -173,3 +176,14 @@ def test_the_longest_columns_are_cut_as_if_one_by_one(narrowest):
 
 def test_a_very_long_text_is_cut_at_once():
     assert _cut_longest({0: 10**12, 1: 20}, 10**12 - 30, 8) == {0: 30, 1: 20}
+
+
+def test_the_table_of_an_analysis_keeps_two_numbers_beside_long_names():
+    cells = [Cell("sgdf " + "option=value " * 8), *(Cell("123.4 ± 5.6", 123.4) for _ in range(4))]
+    columns = ("setting", "trace", "largest", "smallest", "error")
+    table = DocumentTable("t", "", "Curvature", "", columns, (tuple(cells),))
+    console = PlainConsole(width=60, file=io.StringIO())
+    console.print(terminal_table(table))
+    lines = console.file.getvalue().splitlines()
+    assert lines[2].count("123.4 ± 5.6") >= 2
+    assert max(map(len, lines)) <= 60

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import textwrap
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -184,16 +185,21 @@ class Sheet:
         return self.figure
 
 
-def shorten(name: str) -> str:
-    """Return a name cut to the length that a plot has room for."""
-    name = one_line(name)
-    return name if len(name) <= LONGEST_NAME else name[: LONGEST_NAME - 1] + "…"
+def shorten(name: str, most: int = LONGEST_NAME) -> str:
+    """Return a name of at most so many letters: its beginning and its end.
+
+    >>> shorten("sgdf lr=0.5 weight_decay=0.0005 betas=(0.9, 0.99)", most=25)
+    'sgdf lr=0.5 w…(0.9, 0.99)'
+    """
+    name, end = one_line(name), most * 2 // 5 + 1
+    return name if len(name) <= most else f"{name[: most - end - 1]}…{name[-end:]}"
 
 
-def shorten_middle(title: str) -> str:
-    """Return a title cut to the width of a panel, with its beginning and its end."""
-    title, half = one_line(title), LONGEST_TITLE // 2
-    return title if len(title) <= LONGEST_TITLE else f"{title[: half - 1]}…{title[-half:]}"
+def set_title(panel: Any, name: str) -> None:
+    """Write a name above its panel; a long one in two small lines."""
+    room = 2 * LONGEST_TITLE - 8
+    lines = textwrap.wrap(shorten(name, room), LONGEST_TITLE, max_lines=2, placeholder=" …")
+    panel.set_title("\n".join(lines), fontsize=9 if len(name) <= 30 else 7, pad=4)
 
 
 def mark_of(optimizer: str) -> str:

@@ -115,7 +115,7 @@ def test_a_probe_with_many_numbers_leaves_room_for_the_others(tmp_path):
 def test_a_long_title_keeps_its_end(tmp_path):
     probed_run(tmp_path, [row(1, "Largest", **{"layers." * 10 + "weight": 1.0})])
     (title,) = panels_of(tmp_path)
-    assert len(title) == 40
+    assert [len(line) <= 40 for line in title.split("\n")] == [True, True]
     assert title.startswith("Largest: layers.")
     assert title.endswith("layers.weight")
 

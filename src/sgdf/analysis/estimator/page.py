@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import operator
 import statistics
-import textwrap
 from collections.abc import Sequence
 from typing import Any
-
-from matplotlib.axes import Axes
 
 from ...bench.report.optimizer_styles import optimizer_styles
 from ...bench.report.sample_cells import mean_cell
 from ...bench.report.statistics import Sample
-from ...present.plots import Drawing, Plot, Sheet, drawing, use_log_axis
+from ...present.plots import Drawing, Plot, Sheet, drawing, set_title, use_log_axis
 from ...present.table import NOTHING, Cell, Table, number_cell
 from ...present.words import listed, plural
 from ..conduct import Contents, Measured
@@ -269,14 +266,9 @@ def _training_figure(beta: float, settings: Sequence[MeasuredSetting]) -> Drawin
                 medians = [statistics.median(values) for values in zip(*curves, strict=False)]
                 (handles[one.name],) = panel.plot(steps, medians, linewidth=1.3, **_style(one))
             use_log_axis(panel, "y")
-            _title(panel, setting)
+            set_title(panel, setting.name)
             panel.set(xlabel="step", ylabel="relative error")
         return sheet.legend(handles)
-
-
-def _title(panel: Axes, setting: MeasuredSetting) -> None:
-    """Write the name of a setting above its panel, on two lines if it is long."""
-    panel.set_title("\n".join(textwrap.wrap(setting.name, 52, max_lines=2)), fontsize=7)
 
 
 def _gain_figure(settings: Sequence[MeasuredSetting]) -> Drawing:
@@ -301,6 +293,6 @@ def _gain_figure(settings: Sequence[MeasuredSetting]) -> Drawing:
                 [one.middle for one in curve], [one.used for one in curve], color=color
             )
             use_log_axis(panel, "x")
-            _title(panel, setting)
+            set_title(panel, setting.name)
             panel.set(xlabel="|r| / √v", ylabel="gain")
         return sheet.legend(handles)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from matplotlib.axes import Axes
 
-from ...present.plots import Plot, Sheet, drawing, mark, shorten
+from ...present.plots import Plot, Sheet, drawing, mark, set_title
 from ...present.words import plural
 from .distribution import BANDWIDTH, counts_from_text, density, robust_deviation
 from .series import SettingSeries
@@ -120,7 +120,7 @@ def _draw(panel: Axes, setting: SettingSeries, lines: Sequence[_Line], reach: fl
             height = float(np.interp(line.mean, at, heights))
             (dot,) = panel.plot(line.mean, height, "o", color=color, markersize=3.2, zorder=over)
             mark(setting.optimizer, dot)
-    panel.set_title(shorten(setting.name))
+    set_title(panel, setting.name)
     panel.set_xlim(-reach, reach)
     panel.set_yticks([line.step for line in lines])
     panel.set_ylabel("step")

@@ -9,7 +9,7 @@ import numpy as np
 
 from ...bench.paper.published import published
 from ...bench.report.sample_cells import mean_cell
-from ...present.plots import Drawing, Plot, Sheet, drawing, mark, shorten, use_log_axis
+from ...present.plots import Drawing, Plot, Sheet, drawing, mark, set_title, use_log_axis
 from ...present.table import Table, number_cell
 from ...present.words import listed
 from ..conduct import Contents, Measured
@@ -240,7 +240,7 @@ def _histograms(settings: Sequence[MeasuredSetting]) -> Drawing:
             mark(setting.optimizer, *bars)
             use_log_axis(panel, "x")
             panel.set_xlim(edges[0], edges[-1])
-            panel.set_title(shorten(setting.name), fontsize=8)
+            set_title(panel, setting.name)
             panel.annotate(
                 f"trace {setting.sample(_trace).mean:.4g}\n"
                 f"largest {setting.sample(_largest).mean:.3g}",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
@@ -13,7 +12,7 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import LogNorm
 
 from ...bench.report.optimizer_styles import optimizer_styles
-from ...present.plots import Plot, Sheet, band, drawing, mark, shorten, use_log_axis
+from ...present.plots import Plot, Sheet, band, drawing, mark, set_title, use_log_axis
 from ...present.styles import DASHES, HUES, Style
 from ..settings import styled
 from .findings import LandscapeFindings, LineGroup, Planes
@@ -83,7 +82,7 @@ def contour_plot(findings: LandscapeFindings, positions: Sequence[float], sectio
                     )
             panel.set(xlim=(-edge, edge), ylim=(-edge, edge))
             panel.grid(False)
-            _set_title(panel, one.run.name)
+            set_title(panel, one.run.name)
             panel.set_xlabel("first direction")
             panel.set_ylabel("second direction")
         about = (
@@ -113,7 +112,7 @@ def surface_plot(findings: LandscapeFindings, positions: Sequence[float], sectio
             )
             solid.set_zlim(np.log10(maps.lowest), np.log10(maps.highest))
             solid.set_zticks([float(np.log10(tick)) for tick in ticks], [f"{t:g}" for t in ticks])
-            _set_title(solid, one.run.name)
+            set_title(solid, one.run.name)
         about = "The planes of the contours as surfaces; the height is the logarithm of the loss."
         return Plot("landscape-surfaces", section, "Surfaces", about, maps.sheet.figure)
 
@@ -227,13 +226,6 @@ def _use_loss_axis(panel: Axes) -> None:
         ticks = _ticks(*panel.get_ylim())
         panel.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
         panel.set_yticks([], minor=True)
-
-
-def _set_title(panel: Any, name: str) -> None:
-    """Write the name of a run above its panel; a long one in two small lines."""
-    lines = textwrap.wrap(shorten(name), 40, max_lines=2, placeholder=" …")
-    small = len(name) > 30
-    panel.set_title("\n".join(lines), fontsize=7 if small else 9, pad=4)
 
 
 def _in_three_dimensions(panel: Axes) -> Any:  # matplotlib has no types for it

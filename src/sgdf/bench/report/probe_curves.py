@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ...present.plots import Drawing, Sheet, mark, reveal, shorten_middle
+from ...present.plots import Drawing, Sheet, mark, reveal, set_title
 from ...present.styles import Style
 from ...present.words import plural
 from ..errors import StoreError
@@ -73,7 +73,7 @@ def probe_curves(problem: Problem, by_name: dict[str, Style]) -> tuple[str, Draw
                 mark(setting.optimizer, line)
                 sheet.figure.explain(line, f"{setting.name}, expected", _readings(found))
         reveal(panel, largest=False)
-        panel.set_title(shorten_middle(_title(source, several)))
+        set_title(panel, _title(source, several))
         panel.set_xlabel("steps")
     about = ABOUT
     if len(shown) < len(sources):

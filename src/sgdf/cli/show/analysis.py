@@ -7,9 +7,16 @@ from ...present.terminal import Column, Table
 
 
 def terminal_table(table: DocumentTable) -> Table:
-    """Return a table of a document for the terminal; its last columns are left out first."""
+    """Return a table of a document for the terminal; its last columns are left out first.
+
+    The first three stay: names, however long, leave room for two numbers.
+    """
     columns = [
-        Column(title, "left" if all(row[i].order is None for row in table.rows) else "right", i)
+        Column(
+            title,
+            "left" if all(row[i].order is None for row in table.rows) else "right",
+            rank=i if i > 2 else 0,
+        )
         for i, title in enumerate(table.columns)
     ]
     shown = Table(columns, table.title, table.caption)
