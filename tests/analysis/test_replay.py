@@ -1,4 +1,4 @@
-"""A replayed run is the run of the bench, to the last bit, whoever watches it."""
+"""A replayed run is the run of the bench, to the last bit, watched or not."""
 
 import torch
 

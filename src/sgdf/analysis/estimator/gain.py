@@ -88,7 +88,7 @@ def gain_curve(steps: Sequence[Any], sizes: Sequence[tuple[float, float]] = BINS
 
     Args:
         steps: the rows of ``GainSums`` at each step.
-        sizes: the ranges of |r| / √v that are told apart. A bin of the sums belongs to the range
+        sizes: the ranges of |r| / √v that are kept apart. A bin of the sums belongs to the range
             that its middle is in.
     """
     sums = np.asarray(steps, dtype=np.float64)  # steps × sums × bins
