@@ -62,7 +62,7 @@ def test_each_number_of_a_table_is_in_a_record(section):
 
 
 def test_every_section_with_numbers_has_a_record():
-    assert {"Gradients", "Estimates", "Landscape"} <= set(SECTIONS)
+    assert {"Gradients", "Estimates", "Hessian", "Landscape"} <= set(SECTIONS)
 
 
 def test_the_count_of_settings_is_that_of_the_record():
