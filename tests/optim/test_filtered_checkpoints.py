@@ -288,7 +288,7 @@ def test_a_step_that_cannot_be_tried_refuses_nothing(monkeypatch):
 
 
 class Choosy(torch.optim.AdamW):
-    """An optimizer with an option of its own, of which its step knows two values."""
+    """An optimizer with an option of its own; its step accepts two values of it."""
 
     def __init__(self, params, lr, mode="fast"):
         super().__init__(params, lr=lr)
