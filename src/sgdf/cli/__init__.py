@@ -18,7 +18,7 @@ except ModuleNotFoundError as missing:
 
 import sgdf
 
-from . import analyze, catalog, cost, report, run, status, tune
+from . import analyze, catalog, cost, report, run, status, theory, tune
 from .console import make_console, say
 from .help import Command, Group
 
@@ -63,3 +63,4 @@ for command in (
 ):
     app.command(cls=Command)(command)
 app.add_typer(analyze.app, name="analyze")
+app.add_typer(theory.app, name="theory")

@@ -239,6 +239,6 @@ PlotFile = Annotated[
     typer.Option(
         "--plot",
         callback=check_plot_file,
-        help="Draw a bar chart into this file (png, pdf or svg).",
+        help="Draw the figure into this file (png, pdf or svg).",
     ),
 ]

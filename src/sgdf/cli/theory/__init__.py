@@ -1,0 +1,26 @@
+"""``sgdf theory``: the paper's theory in numbers, each part with its table and its picture."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import typer
+
+from ..help import Command, Group
+
+app = typer.Typer(cls=Group, no_args_is_help=True, rich_markup_mode="markdown")
+
+
+@app.callback()
+def theory() -> None:
+    """Show the paper's theory in numbers: closed forms, simulations, bounds, counter-examples.
+
+    Each command prints tables within seconds. With --plot it draws them, and with --json it writes
+    all numbers. The functions behind them are in sgdf.theory; docs/paper/theory.md goes through
+    the paper statement by statement.
+    """
+
+
+COMMANDS: list[Callable[..., None]] = []
+for command in COMMANDS:
+    app.command(cls=Command)(command)
