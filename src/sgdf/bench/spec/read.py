@@ -3,7 +3,7 @@
 A document describes one run; wherever a value is a list, it describes one run for each
 item, and several lists give all combinations. An array of tables (``[[optimizer]]``) is
 such a list too. A value that is itself a list stands in a list of its own:
-``betas = [[0.9, 0.999]]``.
+``betas = [[0.9, 0.999]]``. With ``[[part]]`` a document stands for several grids.
 
 Keys and names are checked first and need no torch, which takes a second to import. Options
 need the class that they are for; last, each optimizer and schedule is made once.
@@ -27,7 +27,7 @@ from ..store.records import Table
 from ..tasks import TASKS, find_trained
 from ..tasks.function import HANDED_OVER, TrainingFunction
 from ..tasks.metric import Metric
-from .document import apply_changes, load_document
+from .document import apply_changes, load_document, parts_of
 from .fields import read_table, unknown_key
 from .grid import as_list, empty_list, find_misfit, find_repetition, grid, grid_size
 from .protocol import PROTOCOLS
@@ -62,7 +62,7 @@ def read(document: Table, build: bool = True) -> Experiment:
         document: as ``load_document`` returns it.
         build: make every optimizer, schedule and probe once, to see that they can be made.
     """
-    document = _without_search(document)
+    document = dict(document)
     name, about = document.pop("name", "experiment"), document.pop("about", "")
     for key, value in (("name", name), ("about", about)):
         if not isinstance(value, str):
@@ -77,15 +77,17 @@ def read(document: Table, build: bool = True) -> Experiment:
     if wrong:
         raise SpecError(f"{wrong}: must be a string, a number, true or false, or a list or table")
     probe_tables = as_list(document.pop("probe", []))
-    empty = empty_list(document)
-    if empty:
-        raise SpecError(f"{empty} = []: stands for no run; it needs an item at least")
-    _refuse_repetitions(document)
-    size = grid_size(document)
+    parts = [_without_search(part) for part in parts_of(document)]
+    for part in parts:
+        empty = empty_list(part)
+        if empty:
+            raise SpecError(f"{empty} = []: stands for no run; it needs an item at least")
+        _refuse_repetitions(part)
+    size = sum(map(grid_size, parts))
     if size > MAX_RUNS:
         raise SpecError(f"stands for {size:,} runs; at most {MAX_RUNS:,} are allowed")
     once = _Once()
-    tables = list(grid(document))
+    tables = [table for part in parts for table in grid(part)]
     settings = _first_of_each_setting(tables)
     for table in settings.values():
         _check_run_names(table, once)
@@ -113,21 +115,22 @@ def read_runs(tables: Iterable[Table]) -> tuple[Run, ...]:
 def check_names(document: Table) -> None:
     """Raise if a key or a name of an experiment or a search is wrong, without importing torch."""
     aside = ("name", "about", "probe", "search")
-    rest = {key: value for key, value in document.items() if key not in aside}
-    if "optimizer" in rest:
-        rest["optimizer"] = [
-            {key: value for key, value in table.items() if key != "search"}
-            if isinstance(table, dict)
-            else table
-            for table in as_list(rest["optimizer"])
-        ]
-    _refuse_repetitions(rest)
-    if grid_size(rest) <= MAX_RUNS:
-        once, tables = _Once(), list(grid(rest))
-        for table in _first_of_each_setting(tables).values():
-            _check_run_names(table, once)
-        for table in tables:
-            _check_seed(table)
+    once, tables = _Once(), list[Table]()
+    for part in parts_of({key: document[key] for key in document if key not in aside}):
+        if "optimizer" in part:
+            part["optimizer"] = [
+                {key: value for key, value in table.items() if key != "search"}
+                if isinstance(table, dict)
+                else table
+                for table in as_list(part["optimizer"])
+            ]
+        _refuse_repetitions(part)
+        if grid_size(part) <= MAX_RUNS:
+            tables += grid(part)
+    for table in _first_of_each_setting(tables).values():
+        _check_run_names(table, once)
+    for table in tables:
+        _check_seed(table)
 
 
 def _first_of_each_setting(tables: list[Table]) -> dict[tuple[int, ...], Table]:
@@ -190,7 +193,9 @@ def _check_run_names(table: Table, once: _Once) -> None:
     """Raise if a key, a name or a value is wrong that can be judged without torch."""
     for key, value in table.items():
         if key not in KEYS:
-            raise SpecError(unknown_key(key, value, ("name", "about", "extends", "probe", *KEYS)))
+            raise SpecError(
+                unknown_key(key, value, ("name", "about", "extends", "probe", "part", *KEYS))
+            )
     protocol = table.get("protocol", "validation")
     if protocol not in PROTOCOLS:
         raise SpecError(f"protocol = {protocol!r}: must be one of {', '.join(PROTOCOLS)}")

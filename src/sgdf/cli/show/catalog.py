@@ -17,7 +17,7 @@ from ...bench.catalog.optimizers import (
 from ...bench.errors import SpecError, suggestion
 from ...bench.paper.settings import published_settings, search_space
 from ...bench.spec.bundled import bundled_experiments, bundled_searches
-from ...bench.spec.document import load_document
+from ...bench.spec.document import load_document, parts_of
 from ...bench.spec.grid import as_list, grid_size
 from ...bench.tasks import TASKS
 from ...present.terminal import Column, Table
@@ -73,12 +73,17 @@ def experiment_table() -> Table:
 
 def count_runs(document: Mapping[str, Any]) -> int:
     """Return how many runs an experiment stands for, without building them or importing torch."""
+    rest = {key: document[key] for key in document if key not in NO_GRID}
+    return sum(grid_size(_without_search(part)) for part in parts_of(rest))
+
+
+def _without_search(part: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a part of an experiment without what is for ``sgdf tune`` alone."""
     optimizers = [
         {key: value for key, value in table.items() if key != "search"}
-        for table in as_list(document["optimizer"])
+        for table in as_list(part["optimizer"])
     ]
-    rest = {key: document[key] for key in document if key not in (*NO_GRID, "optimizer")}
-    return grid_size({**rest, "optimizer": optimizers})
+    return {**part, "optimizer": optimizers}
 
 
 def task_help(name: str) -> str:
