@@ -34,15 +34,21 @@ def published_settings(name: str) -> dict[str, Options]:
     }
 
 
-def search_space(name: str) -> dict[str, list[Any]]:
+def search_space(name: str, task: str = "") -> dict[str, list[Any]]:
     """Return the values that the paper tried for each option of an optimizer.
+
+    Args:
+        name: the optimizer.
+        task: the task that they were tried for alone; without it, those for all other tasks.
 
     >>> search_space("sgdf")
     {'lr': [10.0, 1.0, 0.5, 0.1, 0.01, 0.001]}
+    >>> search_space("sgd", "vit")
+    {'lr': [0.03, 0.01, 0.003, 0.001]}
     """
     space: dict[str, list[Any]] = {}
     for search in _document()["search"]:
-        if name in search["optimizers"]:
+        if name in search["optimizers"] and task == search.get("task", ""):
             for values in itertools.product(*search["space"].values()):
                 printed = dict(zip(search["space"], values, strict=True))
                 for key, value in _class_options(name, printed).items():
@@ -50,6 +56,12 @@ def search_space(name: str) -> dict[str, list[Any]]:
                     if value not in tried:
                         tried.append(value)
     return space
+
+
+def searched_tasks(name: str) -> list[str]:
+    """Return the tasks for which the paper searched an optimizer in a space of its own."""
+    searches = [search for search in _document()["search"] if name in search["optimizers"]]
+    return [search["task"] for search in searches if "task" in search]
 
 
 def search_grid(name: str) -> dict[str, list[Any]]:

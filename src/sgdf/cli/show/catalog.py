@@ -15,7 +15,7 @@ from ...bench.catalog.optimizers import (
     optimizer_preset,
 )
 from ...bench.errors import SpecError, suggestion
-from ...bench.paper.settings import published_settings, search_space
+from ...bench.paper.settings import published_settings, search_space, searched_tasks
 from ...bench.spec.bundled import bundled_experiments, bundled_searches
 from ...bench.spec.document import load_document, parts_of
 from ...bench.spec.grid import as_list, grid_size
@@ -114,18 +114,19 @@ def optimizer_help(name: str) -> str:
 def _in_the_paper(name: str) -> list[str]:
     """Return what the paper sets and searched for an optimizer, as comments of a spec."""
     lines = []
-    settings, searched = published_settings(name), search_space(name)
+    settings = published_settings(name)
     if settings:
         lines += ["", "# In the paper, by task:"]
     for task, options in settings.items():
         values = (f"{key} = {_toml(value)}" for key, value in options.items())
         lines.append(f"# {task}: {', '.join(values)}")
-    if searched:
-        lines += ["", "# What the paper searched:"]
-    for key, tried in searched.items():
-        # A tuple is a list within a list already.
-        items = (_toml(item)[1:-1] if isinstance(item, tuple) else _toml(item) for item in tried)
-        lines.append(f"# {key} = [{', '.join(items)}]")
+    for task in ("", *searched_tasks(name)):
+        if searched := search_space(name, task):
+            lines += ["", f"# What the paper searched{task and f' for {task}'}:"]
+        for key, tried in searched.items():
+            # A tuple is a list within a list already.
+            items = (_toml(i)[1:-1] if isinstance(i, tuple) else _toml(i) for i in tried)
+            lines.append(f"# {key} = [{', '.join(items)}]")
     return lines
 
 
