@@ -123,9 +123,9 @@ def _set_data_folder(folder: str | None) -> str | None:
 
 
 def _expand_all(names: list[str] | None) -> list[str] | None:
-    from ..bench.catalog.optimizers import OPTIMIZERS
+    from ..bench.catalog.optimizers import ALL
 
-    return list(OPTIMIZERS) if names and "all" in names else names
+    return list(ALL) if names and "all" in names else names
 
 
 def out_option(explanation: str) -> Any:

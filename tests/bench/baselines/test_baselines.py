@@ -210,7 +210,25 @@ def sgd(momentum=0.9):
     return step
 
 
+def gained(gain, beta1=0.9, beta2=0.999, eps=1e-8):
+    """Algorithm 1 of the paper with another function of its gain K in the place of its root."""
+    state = Moments(beta1, beta2)
+
+    def step(p, g):
+        state.t += 1
+        m = state.mean(g)
+        state.v = beta2 * state.v + (1 - beta2) * (g - m) ** 2
+        mean = m / (1 - beta1**state.t)
+        shrink = (1 - beta1) * (1 - beta1 ** (2 * state.t)) / (1 + beta1)
+        s = shrink * state.v / (1 - beta2**state.t)
+        k = s / (s + (g - mean) ** 2 + eps)
+        return p - LR * (mean + gain(k) * (g - mean))
+
+    return step
+
+
 REFERENCES = {
+    "sgdf-k": lambda: gained(lambda k: k), "sgdf-2k": lambda: gained(lambda k: 2 * k),
     "adabelief": adabelief, "adabound": adabound, "eadam": eadam, "padam": padam, "yogi": yogi,
     "msvag": msvag, "fromage": fromage, "signsgd": signsgd, "qhm": qhm, "lion": lion,
     "rmsprop": rmsprop, "adam": adam, "adamw": adamw, "radam": radam, "sophia": sophia, "sgd": sgd,

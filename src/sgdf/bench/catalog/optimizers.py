@@ -42,11 +42,19 @@ class MeasuresCurvature(Protocol):
 
 @dataclass(frozen=True)
 class Entry:
-    """A bundled name: the class or function behind it, and the options that go with the name."""
+    """A bundled name: the class or function behind it, and the options that go with the name.
+
+    Attributes:
+        path: where the class or function is imported from.
+        about: what it is, in a few words.
+        options: the options that go with the name.
+        is_variant: whether it is another optimizer with one thing changed, for an ablation.
+    """
 
     path: str
     about: str
     options: Mapping[str, Any] = field(default_factory=dict)
+    is_variant: bool = False
 
 
 _COUPLED = {"weight_decouple": False}  # as published; the library's default is the other
@@ -87,7 +95,16 @@ OPTIMIZERS = {
         {"momentum": 0.999, "nu": 0.7},
     ),
     "koala-m": Entry("sgdf.bench.baselines.koala:KoalaM", "a Kalman filter of weights by loss"),
+    "sgdf-k": Entry("sgdf:SGDF", "SGDF with the gain K, to compare", {"gamma": 1.0}, True),
+    "sgdf-2k": Entry(
+        "sgdf.bench.baselines.double_gain:DoubleGainSGDF",
+        "SGDF with the gain 2K, to compare",
+        is_variant=True,
+    ),
 }
+
+ALL = tuple(name for name, entry in OPTIMIZERS.items() if not entry.is_variant)
+"""The optimizers that a comparison of all has."""
 
 
 def find_optimizer(name: str) -> Callable[..., Any]:
