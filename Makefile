@@ -19,9 +19,9 @@ test-slow: .venv/installed-dev ## run what takes minutes: kills of grids, search
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m slow -n auto tests/core tests/optim
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m slow -s tests/bench
 
-test-browser: .venv/installed-dev ## test the HTML report in headless Chromium, which is installed if that is allowed
+test-browser: .venv/installed-dev ## test the HTML pages in headless Chromium, which is installed if that is allowed
 	command -v chromium >/dev/null || { apt-get update -qq && apt-get install -y -qq chromium; } || true
-	$(BIN)/python -m pytest tests/present/test_page.py
+	$(BIN)/python -m pytest tests/present/test_page.py tests/analysis/test_analysis_pages.py
 
 lint: .venv/installed-dev ## check style and formatting
 	$(BIN)/ruff check .

@@ -1,5 +1,6 @@
 """Options and settings of the whole suite."""
 
+import shutil
 import signal
 
 import hypothesis
@@ -66,3 +67,45 @@ def written(filled_store, tmp_path_factory):
     before = _contents(folder)
     yield report, folder
     assert _contents(folder) == before, "a test has changed the report that all tests share"
+
+
+@pytest.fixture(scope="session")
+def chromium():
+    """A headless browser, for tests of what readers of a page see."""
+    names = ("chromium", "chromium-browser", "google-chrome")
+    executable = next(filter(None, map(shutil.which, names)), None)
+    if executable is None:
+        pytest.skip("there is no Chromium here; make test-browser installs it where it may")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        # Its sandbox does not start for root; the only pages that it opens are those of tests.
+        browser = playwright.chromium.launch(executable_path=executable, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def show(chromium):
+    """Open a page; in the end it must have logged no error, and requested nothing else."""
+    opened, complaints = [], []
+
+    def open_page(path, **options):
+        page = chromium.new_page(**options)
+        opened.append(page)
+        page.on("console", lambda message: complaints.append(message.text))
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("dialog", lambda dialog: (complaints.append(dialog.message), dialog.dismiss()))
+        page.on("request", lambda request: is_own(request.url) or complaints.append(request.url))
+
+        def is_own(url):
+            return url == path.as_uri() or url.startswith("data:")  # an image within the page
+
+        page.goto(path.as_uri())
+        return page
+
+    open_page.complaints = complaints
+    yield open_page
+    for page in opened:
+        page.close()
+    assert complaints == []

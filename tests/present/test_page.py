@@ -2,7 +2,6 @@
 
 import itertools
 import math
-import shutil
 
 import pytest
 
@@ -12,49 +11,6 @@ from sgdf.bench.report.write import Report
 from sgdf.bench.store.run_folder import State, Store
 from sgdf.present.formats import one_line
 from sgdf.present.page import page as page_of
-
-CHROMIUM = next(
-    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
-)
-pytestmark = pytest.mark.skipif(
-    CHROMIUM is None, reason="there is no Chromium here; make test-browser installs it where it may"
-)
-
-
-@pytest.fixture(scope="module")
-def chromium():
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        # Its sandbox does not start for root; the only page that it opens is the report.
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield browser
-        browser.close()
-
-
-@pytest.fixture
-def show(chromium):
-    """Open a page; in the end it must have logged no error, and requested nothing else."""
-    opened, complaints = [], []
-
-    def open_page(path, **options):
-        page = chromium.new_page(**options)
-        opened.append(page)
-        page.on("console", lambda message: complaints.append(message.text))
-        page.on("pageerror", lambda error: complaints.append(str(error)))
-        page.on("dialog", lambda dialog: (complaints.append(dialog.message), dialog.dismiss()))
-        page.on(
-            "request",
-            lambda request: request.url == path.as_uri() or complaints.append(request.url),
-        )
-        page.goto(path.as_uri())
-        return page
-
-    open_page.complaints = complaints
-    yield open_page
-    for page in opened:
-        page.close()
-    assert complaints == []
 
 
 @pytest.fixture(scope="module")

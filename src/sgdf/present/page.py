@@ -1,7 +1,7 @@
 """A report as one HTML file that needs no network and no other file.
 
 All text from the runs is escaped. The page's security policy allows only its own script, which
-it names by its hash, and no request at all.
+it names by its hash, images that are part of the page, and no request at all.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ def page(document: Document) -> str:
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     policy = (
         f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; "
+        "img-src data:; "  # a map of colours is a PNG image within its SVG drawing
         "base-uri 'none'; form-action 'none'"
     )
     by_name = document.styles
