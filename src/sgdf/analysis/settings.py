@@ -15,6 +15,14 @@ from ..present.table import Cell
 from ..present.words import in_brackets
 from .conduct import Measured
 
+LOSS_ON_EXAMPLES, TRAINING_LOSS = "loss on these examples", "training loss"
+ABOUT_LOSSES = (
+    f"The {LOSS_ON_EXAMPLES} is that of the trained network, on the examples that the analysis "
+    f"uses. The {TRAINING_LOSS} is the mean over the batches of the last epoch, while the network "
+    "trained on them."
+)
+"""What the two losses beside a measurement are."""
+
 
 @dataclass(frozen=True)
 class MeasuredSetting:
@@ -28,6 +36,11 @@ class MeasuredSetting:
         """Return a value of each run; runs that do not have it are left out."""
         values = [value(run) for run in self.runs]
         return Sample(tuple(each for each in values if each is not None))
+
+    def by_seed(self, value: Callable[[Measured], float | None]) -> dict[int, float]:
+        """Return a value of each run by its seed; runs that do not have it are left out."""
+        values = {one.run.run.seed: value(one) for one in self.runs}
+        return {seed: each for seed, each in values.items() if each is not None}
 
     @property
     def cell(self) -> Cell:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from hessian_problems import SHAPES, cross_entropy, dense_hessian, make_problem, mlp
-from sgdf.analysis.hessian import ConvergenceError, Hessian, find_eigenvalues
+from sgdf.analysis.hessian import ConvergenceError, Hessian, RecordedProducts, find_eigenvalues
 
 
 def rotated(spectrum, seed=0):
@@ -114,6 +114,34 @@ def test_fewer_nonzero_eigenvalues_than_asked_for(rank):
     assert again.products == found.products
 
 
+class InSinglePrecision:
+    """Products with a matrix that are rounded as those of a network are."""
+
+    def __init__(self, matrix):
+        self.matrix, self.shape = matrix.astype(np.float32), matrix.shape
+
+    def __matmul__(self, vectors):
+        return (self.matrix @ vectors.astype(np.float32)).astype(np.float64)
+
+
+@pytest.mark.parametrize("lowest", [0.0, 1e-4, -0.5, -300.0])
+def test_the_accuracy_of_the_smallest_is_relative_to_the_largest_in_modulus(lowest):
+    """That of a convex loss is nearly 0, and no float32 product knows it to a thousandth."""
+    spectrum = np.concatenate([[100.0, 30.0], np.full(300, lowest), np.geomspace(1.0, 1e-3, 98)])
+    found = find_eigenvalues(InSinglePrecision(rotated(spectrum)), 1, 1e-3, "smallest")
+    size = max(abs(lowest), 100.0)
+    assert abs(found.values[0] - lowest) < 1e-3 * size
+    assert found.residuals[0] < 1e-3
+    assert found.products < 400
+
+
+def test_the_smallest_of_equal_eigenvalues():
+    for value in (3.0, 0.0, -3.0):
+        found = find_eigenvalues(value * np.eye(50), 1, which="smallest")
+        assert found.values == pytest.approx([value], abs=1e-12)
+        assert found.residuals == pytest.approx([0.0], abs=1e-12)
+
+
 def test_equal_eigenvalues_are_all_found():
     spectrum = np.concatenate([np.full(3, 2.0), np.linspace(0, 1, 197)])
     assert find_eigenvalues(rotated(spectrum), 4).values == pytest.approx([2, 2, 2, 1])
@@ -127,6 +155,14 @@ def test_what_has_converged_is_in_the_error():
     assert found.values == pytest.approx([1e3, 1e2])
     assert found.residuals.max() < 1e-9
     assert f"{found.products} products" in str(caught.value)
+
+
+def test_nothing_may_have_converged(tmp_path):
+    matrix = rotated(np.linspace(0, 1, 200))
+    for operator in (matrix, RecordedProducts(matrix, tmp_path)):
+        with pytest.raises(ConvergenceError, match="0 of 1 eigenvalues converged") as caught:
+            find_eigenvalues(operator, 1, tol=1e-12, iterations=1)
+        assert len(caught.value.found.values) == 0
 
 
 @pytest.mark.parametrize(("change", "message"), [({"k": 0}, "k is 0"), ({"which": "LA"}, "'LA'")])

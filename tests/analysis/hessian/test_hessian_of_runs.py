@@ -1,6 +1,8 @@
 """The Hessian of finished runs: the numbers of the library, kept through a kill, on a page."""
 
 import json
+import re
+from dataclasses import replace
 from functools import partialmethod
 
 import numpy as np
@@ -23,6 +25,7 @@ from sgdf.bench.spec.machine import resolve_machine
 from sgdf.bench.spec.read import read
 from sgdf.bench.store.run_folder import Store
 from sgdf.cli import app
+from sgdf.present.table import NOTHING
 
 DOCUMENT = {
     "seed": [0, 1],
@@ -116,18 +119,12 @@ def spoil_weights(run, record, monkeypatch):
     monkeypatch.setattr(AnalysedRun, "open", lambda run: (task, model))
 
 
-def stop_early(run, record, monkeypatch):
-    top = RecordedProducts.top
-    monkeypatch.setattr(RecordedProducts, "top", partialmethod(top, iterations=1))
-
-
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
         (break_file, "cannot write .*products.bin: Is a directory"),
         (leave_products_of_another_matrix, "adamw, seed 0: .*remove the file to start anew"),
         (spoil_weights, "adamw, seed 0: the product is not finite"),
-        (stop_early, r"adamw, seed 0: \d of 5 eigenvalues converged"),
     ],
 )
 def test_what_cannot_be_measured_is_named(store, tmp_path, monkeypatch, spoil, message):
@@ -135,6 +132,62 @@ def test_what_cannot_be_measured_is_named(store, tmp_path, monkeypatch, spoil, m
     spoil(run, Record(tmp_path, run.key, SMALL.settings), monkeypatch)
     with pytest.raises((SpecError, StoreError), match=message):
         measured(run, tmp_path)
+
+
+def test_eigenvalues_that_do_not_converge_are_named_and_all_else_is_shown(
+    store, tmp_path, monkeypatch
+):
+    runs = trained_runs(store.folders())
+    whole = [Measured(run, measured(run, tmp_path)) for run in runs[1:]]
+    top = RecordedProducts.top
+    monkeypatch.setattr(RecordedProducts, "top", partialmethod(top, iterations=1))
+    poor = Measured(runs[0], measured(runs[0], tmp_path))
+    assert poor.record["largest"]["values"] == []
+    assert "trace" in poor.record
+    shown = contents(SMALL.settings, [poor, *whole])
+    (line,) = [line for line in shown.summary if "could not be found" in line]
+    assert re.search(r"^The 5 largest eigenvalues .* for adamw, seed 0 \(\d of 5 converged\)", line)
+    assert "--tolerance" in line
+    rows = [dict(zip(shown.tables[0].columns, row, strict=True)) for row in shown.tables[0].rows]
+    assert [row["largest eigenvalue"].parts["seeds"] for row in rows] == [1, 2]
+    assert all("±" in row["trace"].text for row in rows)
+    alone = contents(SMALL.settings, [poor])
+    assert alone.tables[0].rows[0][2].text == NOTHING
+    assert all(plot.svg() for plot in alone.plots)
+
+
+def test_the_order_of_settings_is_stated_with_its_significance(store, tmp_path):
+    runs = trained_runs(store.folders())
+    found = [Measured(run, measured(run, tmp_path)) for run in runs]
+    lines = contents(SMALL.settings, found).summary
+    assert [line for line in lines if line.startswith("Mean trace: ")]
+    assert any(
+        "difference in trace is significant needs at least 3 seeds" in line for line in lines
+    )
+
+
+def test_bars_of_one_hue_differ_and_their_numbers_are_readable(store, tmp_path):
+    one = Measured((run := trained_runs(store.folders())[0]), measured(run, tmp_path))
+    settings = [replace(one.run, setting=f"adamw {number}") for number in range(3)]
+    shown = contents(SMALL.settings, [replace(one, run=run) for run in settings])
+    figure = next(plot for plot in shown.plots if plot.name == "hessian-histogram").figure
+    assert len({panel.patches[0].get_hatch() for panel in figure.axes}) == 3
+    figure.canvas.draw()
+    for panel in figure.axes:
+        assert all(tick == int(tick) for tick in panel.get_yticks())
+        (text,) = panel.texts
+        box = text.get_window_extent()
+        assert not any(bar.get_window_extent().overlaps(box) for bar in panel.patches)
+
+
+def test_the_errors_of_the_papers_way_are_counted_by_their_sign(store, tmp_path):
+    run = trained_runs(store.folders())[0]
+    one = Measured(run, measured(run, tmp_path))
+    exact = one.record["largest"]["values"]
+    one.record.values["power"]["values"] = [0.9 * exact[0], 0.9 * exact[1], 1.05 * exact[2]]
+    about = contents(SMALL.settings, [one]).tables[-1].about
+    assert "Of 3 values, 2 are too small" in about
+    assert "and 1 are too large" in about
 
 
 def test_the_page_says_which_loss_it_is(store, tmp_path):

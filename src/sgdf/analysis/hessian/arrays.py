@@ -27,14 +27,17 @@ def norms(vectors: Array) -> Array:
     return lengths
 
 
-def relative_residuals(products: Array, values: Array | float, vectors: Array) -> Array:
+def relative_residuals(
+    products: Array, values: Array | float, vectors: Array, size: float | None = None
+) -> Array:
     """Return ‖Hv − λv‖ / |λ| of a value with its vector, or of each value with its column.
 
     Args:
         products: the products of the operator with the vectors.
         values: the approximate eigenvalues.
         vectors: their unit vectors.
+        size: what the distances are relative to, instead of each |λ|.
     """
     distances = norms(products - vectors * values)
     with np.errstate(divide="ignore", invalid="ignore"):
-        return np.where(distances == 0, 0.0, distances / np.abs(values))
+        return np.where(distances == 0, 0.0, distances / np.abs(values if size is None else size))

@@ -17,7 +17,7 @@ from ..conduct import Contents, Measured, Progress
 from ..examples import describe_examples, mean_loss, training_batches
 from ..record import Record
 from ..runs import AnalysedRun
-from .eigenvalues import ConvergenceError, Eigenvalues
+from .eigenvalues import ConvergenceError, Eigenvalues, Which
 from .operator import Hessian
 from .power_iteration import power_iteration
 from .recorded_products import ForeignProductsError, RecordedProducts
@@ -34,7 +34,8 @@ class HessianOfRuns:
     Attributes:
         examples: the number of training examples that the loss is taken over.
         top: how many of the largest eigenvalues are computed.
-        tolerance: their relative accuracy.
+        tolerance: their relative accuracy; that of the smallest one is relative to the largest in
+            modulus.
         probes: how many random vectors the trace is estimated with.
         power: how many eigenvalues are also computed in the paper's way.
         batch_statistics: whether the model is in training mode: BatchNorm uses the statistics of
@@ -85,13 +86,28 @@ class HessianOfRuns:
         record.keep("loss", mean_loss(task, batches))
         with _naming(run, record), RecordedProducts(hessian, record.make_scratch()) as products:
             if "largest" not in record:
-                record.keep("largest", _as_json(products.top(self.top, self.tolerance)))
+                record.keep("largest", self._eigenvalues(products, self.top, "largest"))
             if "smallest" not in record:
-                record.keep("smallest", _as_json(products.top(1, self.tolerance, "smallest")))
+                record.keep("smallest", self._eigenvalues(products, 1, "smallest"))
             if "trace" not in record:
                 record.keep("trace", _as_json(products.trace(self.probes)))
             if self.power and "power" not in record:
                 record.keep("power", _as_json(power_iteration(products, self.power)))
+
+    def _eigenvalues(self, products: RecordedProducts, count: int, which: Which) -> dict[str, Any]:
+        """Return eigenvalues for the record; none of them if not all converge.
+
+        Those that did are kept by another name: one that is larger may be missing among them.
+        """
+        try:
+            return _as_json(products.top(count, self.tolerance, which))
+        except ConvergenceError as error:
+            found = error.found
+            none = np.empty(0)
+            return {
+                **_as_json(Eigenvalues(none, none, found.products)),
+                "converged": found.values.tolist(),
+            }
 
     def contents(self, measured: Sequence[Measured]) -> Contents:
         """Return tables and plots."""
@@ -106,7 +122,7 @@ def _naming(run: AnalysedRun, record: Record) -> Iterator[None]:
     try:
         with files.store_errors(record.scratch / "products.bin"):
             yield
-    except (ConvergenceError, FloatingPointError, ForeignProductsError) as error:
+    except (FloatingPointError, ForeignProductsError) as error:
         raise SpecError(f"{run.name}: {error}") from error
 
 

@@ -3,7 +3,8 @@
 PyHessian (Yao et al., 2020) finds eigenvalues so, with the defaults of this function. Compared
 with Lanczos' method it takes many more products, and it stops early: where eigenvalues are close
 to each other, the relative change gets small long before the vector has converged, and the value
-is then too small in modulus.
+is then too small in modulus. Values after it can be too large: the space that is orthogonal to an
+inexact vector contains a part of the exact one.
 """
 
 from __future__ import annotations

@@ -93,8 +93,10 @@ class RecordedProducts(SymmetricOperator):
 
     def _multiply(self, columns: Tensor) -> Tensor:
         # One by one, so that a kill loses one of them only.
-        products = [self._product(vector.copy()) for vector in columns.numpy().T]
-        return torch.from_numpy(np.stack(products, axis=1))
+        products = torch.empty_like(columns)
+        for index, vector in enumerate(columns.numpy().T):
+            products[:, index] = torch.from_numpy(self._product(vector.copy()))
+        return products
 
     def _product(self, vector: Array) -> Array:
         digest = _digest(_bytes(vector))

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from ...bench.report.sample_cells import mean_cell
-from ...bench.report.statistics import FEWEST_SEEDS, Sample, compare
+from ...bench.report.statistics import Sample
 from ...present.table import Cell, Table, number_cell
 from ...present.words import listed, plural
 from ..conduct import Contents, Measured
 from ..settings import last_test_results
+from ..significance import significant_differences
 from .figures import contour_plot, line_plot, slice_plot, surface_plot
 from .findings import LandscapeFindings, LineGroup, Spread
 from .options import LandscapeOptions
@@ -44,13 +45,13 @@ def _summary(findings: LandscapeFindings) -> list[str]:
         lines += [
             f"Share of the planes with a loss below {level:.3g}, the largest first: "
             f"{_ranked(_means(shares), lambda value: f'{100 * value:.3g} %')}.",
-            *_differences(shares, "share"),
+            *significant_differences(_by_seed(shares), "share"),
         ]
         curvatures = {setting.name: setting.curvatures() for setting in findings.settings}
         lines += [
             "Curvature at the network, the largest first: "
             f"{_ranked(_means(curvatures), lambda value: f'{value:.3g}')}.",
-            *_differences(curvatures, "curvature"),
+            *significant_differences(_by_seed(curvatures), "curvature"),
         ]
     if findings.line_groups:
         barriers = {group.name: group.barriers().mean for group in findings.line_groups}
@@ -70,25 +71,8 @@ def _means(spreads: dict[str, Spread]) -> dict[str, float]:
     return {name: spread.sample.mean for name, spread in spreads.items()}
 
 
-def _differences(spreads: dict[str, Spread], what: str) -> list[str]:
-    """Return a sentence on which differences are significant; none for a single setting."""
-    names = list(spreads)
-    if len(names) < 2:
-        return []
-    found = compare([spread.by_seed for spread in spreads.values()])
-    if all(one.p is None for one in found):
-        return [
-            f"Whether a difference in {what} is significant needs at least {FEWEST_SEEDS} seeds "
-            "that two settings share."
-        ]
-    significant = [
-        f"{names[one.first]} and {names[one.second]} (p = {one.corrected:.2g})"
-        for one in found
-        if one.corrected is not None and one.corrected < 0.05
-    ]
-    if not significant:
-        return [f"No difference in {what} is significant."]
-    return [f"The difference in {what} is significant between {listed(significant)}."]
+def _by_seed(spreads: dict[str, Spread]) -> dict[str, dict[int, float]]:
+    return {name: spread.by_seed for name, spread in spreads.items()}
 
 
 def _settings_table(findings: LandscapeFindings) -> Table:

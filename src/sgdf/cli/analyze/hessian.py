@@ -16,7 +16,12 @@ def hessian(
     runs: TrainedRuns,
     top: Annotated[int, typer.Option(min=1, help="How many of the largest eigenvalues.")] = 50,
     tolerance: Annotated[
-        float, typer.Option(min=0.0, help="The relative accuracy of the eigenvalues.")
+        float,
+        typer.Option(
+            min=0.0,
+            help="The relative accuracy of the eigenvalues; that of the smallest is relative to "
+            "the largest in modulus.",
+        ),
     ] = 1e-3,
     probes: Annotated[
         int, typer.Option(min=2, help="How many random vectors the trace is estimated with.")
@@ -49,7 +54,7 @@ def hessian(
 ) -> None:
     """Measure the Hessian at the end of finished runs: its largest eigenvalues and its trace.
 
-    The page shows them with the smallest eigenvalue, the size of the weights, training loss and
+    The page shows them with the smallest eigenvalue, the size of the weights, losses and
     test results, beside the numbers that the paper prints.
     """
     with refusing():
