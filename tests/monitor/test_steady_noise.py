@@ -1,6 +1,5 @@
-"""The gain on steady noise: theory, closed forms and simulation agree."""
+"""The monitor shows what theory says of the gain on steady noise."""
 
-import math
 import re
 
 import pytest
@@ -8,23 +7,7 @@ import torch
 
 import sgdf
 from locations import ROOT
-from sgdf.monitor.steady_noise import steady_gain
-
-
-@pytest.mark.parametrize(
-    ("beta1", "gain", "root"), [(0.9, 0.2416, 0.4124), (0.5, 0.482, 0.653), (0.99, 0.0841, 0.1925)]
-)
-def test_closed_forms(beta1, gain, root):
-    """With a long memory: √(πx) eˣ erfc(√x), x = (1 - β₁) / (1 + β₁) / 2; and that of the root."""
-    x = (1.0 - beta1) / (1.0 + beta1) / 2.0
-    bessel = torch.special.modified_bessel_k0(torch.tensor(x / 2.0, dtype=torch.float64))
-    closed = (
-        math.sqrt(math.pi * x) * math.exp(x) * math.erfc(math.sqrt(x)),
-        math.sqrt(x / math.pi) * math.exp(x / 2.0) * float(bessel),
-    )
-    found = steady_gain(eps=1e-8, betas=(beta1, 0.99999), correction="paper", exponent=0.5)
-    assert closed == pytest.approx((gain, root), abs=5e-4)
-    assert found == pytest.approx(closed, rel=1e-3)
+from sgdf.theory import steady_gain
 
 
 @pytest.mark.parametrize(
@@ -62,7 +45,7 @@ def test_the_guide_has_these_numbers():
     rows = re.findall(r"^\| (0\.\d+) \| (0\.\d+) \| (0\.\d+) \| 0\.", page, re.M)
     assert len(rows) == 5
     for beta1, *shown in rows:
-        found = steady_gain(eps=1e-8, betas=(float(beta1), 0.999), correction="paper", exponent=0.5)
+        found = steady_gain(betas=(float(beta1), 0.999))
         assert [f"{value:.3f}" for value in found] == shown
 
 
@@ -76,17 +59,9 @@ def test_groups_count_by_their_elements():
     optimizer = sgdf.SGDF(groups, lr=0.1)
     monitor = sgdf.monitor.attach(optimizer, every=1)
     optimizer.step()
-    parts = [
-        steady_gain(eps=1e-8, betas=group["betas"], correction="paper", exponent=0.5)[0]
-        for group in optimizer.param_groups
-    ]
+    parts = [steady_gain(betas=group["betas"]).mean for group in optimizer.param_groups]
     found = monitor.latest["steady_noise"]["gain_mean"]
     assert found == pytest.approx((10 * parts[0] + 30 * parts[1]) / 40)
-
-
-def test_without_a_mean_there_is_no_gain():
-    assert steady_gain(eps=1e-8, betas=(0.0, 0.999), correction="paper", exponent=0.5) == (0.0, 0.0)
-    assert steady_gain(eps=1e-8, betas=(0.0, 0.999), correction="paper", exponent=0.0) == (0.0, 1.0)
 
 
 def test_without_a_filter_there_is_nothing_to_expect():

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ..filter import filter_scalars
 from ..optim.base import Group
-from .steady_noise import steady_gain
+from ..theory import steady_gain
 
 _GOLDEN_RATIO = (math.sqrt(5.0) - 1.0) / 2.0  # its multiples fall evenly into [0, 1)
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
@@ -144,7 +144,7 @@ def measure(
             exponent = float(filter_scalars(part.step, **options).exponent)
             betas, correction = tuple(options["betas"]), options["correction"]
             gain, powered = steady_gain(
-                betas=betas, eps=float(eps), correction=correction, exponent=exponent
+                betas=betas, gamma=exponent, eps=float(eps), correction=correction
             )
             size = sum(sample.size for sample in part.samples.values())
             gain_sum, powered_sum = gain_sum + size * gain, powered_sum + size * powered

@@ -16,7 +16,7 @@ from sgdf.analysis.estimator.signals import (
     normal,
     rare,
 )
-from sgdf.monitor.steady_noise import steady_gain
+from sgdf.theory import steady_gain
 
 BY_NAME = {signal.name: signal for signal in SIGNALS}
 LINEAR = [RawGradient(), RunningMean(0.9), HalfBatchKalman()]
@@ -71,7 +71,7 @@ def test_the_gain_does_not_see_drift():
 
     Within 4 standard errors and 0.003, the part of the start that is left after 500 steps.
     """
-    theory, _ = steady_gain(betas=(0.9, 0.999), eps=1e-8, correction="paper", exponent=0.5)
+    theory, _ = steady_gain(betas=(0.9, 0.999))
     (still, still_error), (drifting, drifting_error) = mean_gain(0.0), mean_gain(10.0)
     assert abs(still - theory) < 4 * still_error + 0.003
     assert abs(drifting - still) < 4 * (still_error**2 + drifting_error**2) ** 0.5 + 0.003

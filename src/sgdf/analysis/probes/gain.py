@@ -10,8 +10,8 @@ from torch import Tensor
 from ...bench.training.probe import Moment, Numbers
 from ...monitor import attach
 from ...monitor.measurement import choose_elements
-from ...monitor.steady_noise import steady_gain
 from ...monitor.unwrapping import has_filter
+from ...theory import steady_gain
 from .filter_beside import FilterBeside, all_gradients, join
 
 MAX_ELEMENTS = 2048
@@ -74,7 +74,7 @@ class Gain:
             float(weights @ values / weights.sum()) for values in (gain, gain.pow(own.gamma))
         )
         steady, powered_steady = steady_gain(
-            betas=own.betas, eps=own.eps, correction=own.correction, exponent=own.gamma
+            betas=own.betas, gamma=own.gamma, eps=own.eps, correction=own.correction
         )
         return _named(mean, steady, powered, powered_steady)
 
