@@ -6,7 +6,7 @@ import pytest
 
 from bench_tasks import run_of
 from kept_runs import do
-from sgdf.analysis.runs import trained_runs
+from sgdf.analysis.runs import experiment_runs, trained_runs
 from sgdf.bench.errors import SpecError
 from sgdf.bench.store.run_folder import Store
 
@@ -48,3 +48,31 @@ def test_a_choice_that_no_run_fits_is_refused(store, choice, message):
 def test_the_chosen_runs_are_returned(store):
     runs = trained_runs(list(store.folders()), optimizers=["sgd"], seeds=[1])
     assert [run.name for run in runs] == ["sgd, seed 1"]
+
+
+def test_a_task_is_chosen_by_its_name_or_by_its_options(tmp_path):
+    path = tmp_path / "three.toml"
+    path.write_text(
+        """
+[[task]]
+name = "logistic"
+penalty = [0.01, 0.1]
+[[task]]
+name = "digits-mlp"
+[train]
+steps = 1
+[optimizer]
+name = "sgd"
+lr = 0.1
+"""
+    )
+
+    def chosen(*tasks):
+        return [run.task for run in experiment_runs([str(path)], tasks=tasks)]
+
+    assert sorted(chosen()) == ["digits-mlp", "logistic penalty=0.01", "logistic penalty=0.1"]
+    assert chosen("digits-mlp") == ["digits-mlp"]
+    assert len(chosen("logistic")) == 2
+    assert len(chosen("logistic penalty=0.1")) == 1
+    with pytest.raises(SpecError, match="no run of the task digits; there are runs of"):
+        chosen("digits")

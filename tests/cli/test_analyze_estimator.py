@@ -32,6 +32,7 @@ def test_the_page_and_the_numbers_are_written(place):
     )
     said = sgdf("analyze", "estimator", "small.toml", *options)
     assert "Page: out/index.html" in said
+    assert "The page shows 1 run of sgdf. With other options this command replaces it" in said
     numbers = json.loads((place / "out/results.json").read_text())
     assert numbers["settings"]["beta1"] == [0.8]
     (run,) = numbers["runs"].values()
@@ -44,6 +45,11 @@ def test_the_page_and_the_numbers_are_written(place):
     [
         (["estimator", "nothing.toml"], "nothing.toml: no such file, nor a bundled experiment"),
         (["estimator", "mine.toml", "--draws", 1], "--draws"),
+        (
+            ["estimator", "mine.toml", "--steps", 4, "--every", 5],
+            "nothing can be measured every 5 steps: 4 steps are taken; choose a smaller --every",
+        ),
+        (["estimator", "mine.toml", "--every", 1000], "nothing can be measured every 1,000 steps"),
         (["estimator", "mine.toml", "--beta1", 1.5], "beta1 = [1.5]: must be one or more between"),
         (
             ["estimator", "mine.toml", "--optimizer", "adam"],

@@ -46,10 +46,16 @@ def test_the_options_choose_runs_and_change_them(small):
     assert run["spec"]["train"]["threads"] == 2
 
 
+def test_a_task_of_several_can_be_chosen(small):
+    several = ("--set", 'task.name=["digits-mlp", "digits-cnn"]', "--steps", 2, "--every", 1)
+    said = sgdf("analyze", "gradients", "small.toml", *several, "--task", "digits-mlp")
+    assert "1.weight" in said
+
+
 def test_mistakes_are_answered_in_a_line(small):
     for options, answer in (
         (("--tensor", "9.weight"), "no tensor '9.weight'; the model has 1.weight, 1.bias"),
-        (("--every", 200), "nothing can be described every 200 steps"),
+        (("--every", 200), "nothing can be measured every 200 steps"),
         (("--set", 'task.name=["digits-mlp", "digits-cnn"]'), "several tasks"),
         (("--optimizer", "adam"), "no run of adam"),
     ):

@@ -39,6 +39,9 @@ def test_two_runs_can_be_joined_and_a_level_chosen(trained, tmp_path):
     assert (out / "figures" / "landscape-lines.png").exists()
     text = landscape(*runs[:2], *SMALL, "--lines", "none", "--level", -1.0, "--out", out)
     assert "below -1" in text, "a loss may be negative"
+    assert "No loss is below -1: the lowest loss is " in text
+    text = landscape(*runs[:2], *SMALL, "--lines", "none", "--level", 1e9, "--out", out)
+    assert "Every loss is below 1e+09: the highest is " in text
     assert not (out / "figures" / "landscape-lines.png").exists()
 
 

@@ -6,11 +6,13 @@ import contextlib
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 
+from ..bench.errors import SpecError
 from ..bench.spec.run import Run
 from ..bench.training.probe import Moment
 from ..bench.training.randomness import isolated
 from ..bench.training.ranks import Ranks
 from ..bench.training.trainer import Stopped, Trainer
+from ..present.words import plural
 
 
 def replay(
@@ -18,6 +20,7 @@ def replay(
     before: Callable[[Moment], None] | None = None,
     after: Callable[[Trainer], None] | None = None,
     steps: int | None = None,
+    every: int = 1,
 ) -> Trainer:
     """Train a run from its beginning, and return the trainer as it is at the end.
 
@@ -30,10 +33,19 @@ def replay(
             it may use random numbers.
         after: called after each step.
         steps: how many are taken at most; by default all steps of the run.
+        every: how many steps lie between two that are measured.
+
+    Raises:
+        SpecError: before the first step, if none would be measured.
     """
     with isolated(run.seed, run.train.threads):
         trainer = Trainer(run, Ranks(alone=True))
         last = min(steps or trainer.steps, trainer.steps)
+        if last < every:
+            raise SpecError(
+                f"nothing can be measured every {plural(every, 'step')}: {plural(last, 'step')} "
+                "are taken; choose a smaller --every"
+            )
         if before is not None:
             trainer.attach(before)
 

@@ -33,12 +33,15 @@ class AnalysedRun:
             options in which it differs from others. Runs that differ in the seed alone share it.
         folder: the folder of a run that was trained.
         result: the result of a run that was trained.
+        task: the name of its task among those that are analysed, with the options in which it
+            differs from others of the same name.
     """
 
     run: Run
     setting: str
     folder: Path | None = None
     result: Result | None = None
+    task: str = ""
 
     @property
     def optimizer(self) -> str:
@@ -74,7 +77,10 @@ class AnalysedRun:
 
 
 def trained_runs(
-    folders: Sequence[RunFolder], optimizers: Collection[str] = (), seeds: Collection[int] = ()
+    folders: Sequence[RunFolder],
+    optimizers: Collection[str] = (),
+    seeds: Collection[int] = (),
+    tasks: Collection[str] = (),
 ) -> list[AnalysedRun]:
     """Return the finished runs among these folders, in the order of their settings.
 
@@ -82,6 +88,8 @@ def trained_runs(
         folders: the folders of runs.
         optimizers: only runs of these; all if empty.
         seeds: only runs with these seeds; all if empty.
+        tasks: only runs of these, by the name of a task, or by its name with the options in which
+            it differs from others; all if empty.
 
     Raises:
         SpecError: if none is finished, or none is left by the choice.
@@ -101,9 +109,11 @@ def trained_runs(
             f"no finished run among {plural(others, 'run')}, or none that has a checkpoint; "
             "sgdf status shows them"
         )
-    chosen = _choose([run for run, _, _ in finished.values()], optimizers, seeds)
-    settings = _setting_names(chosen)
-    return [AnalysedRun(run, settings[run.key], *finished[run.key][1:]) for run in chosen]
+    chosen = _choose([run for run, _, _ in finished.values()], optimizers, seeds, tasks)
+    return [
+        AnalysedRun(run, setting, *finished[run.key][1:], task)
+        for run, task, setting in _named(chosen)
+    ]
 
 
 def experiment_runs(
@@ -111,6 +121,7 @@ def experiment_runs(
     changes: Table | None = None,
     optimizers: Collection[str] = (),
     seeds: Collection[int] = (),
+    tasks: Collection[str] = (),
 ) -> list[AnalysedRun]:
     """Return the runs of experiments, for an analysis that trains them itself.
 
@@ -120,6 +131,7 @@ def experiment_runs(
         changes: values that take the place of those in the files, by dotted key.
         optimizers: only runs of these; all if empty.
         seeds: only runs with these seeds; all if empty.
+        tasks: only runs of these, as in ``trained_runs``.
     """
     from ..bench.spec.machine import resolve_machine  # torch takes a second to import
 
@@ -130,16 +142,29 @@ def experiment_runs(
             if any(run.train.by_function for run in experiment.runs):
                 raise SpecError("its task is a function that trains by itself; nobody can watch it")
             found |= {run.key: run for run in resolve_machine(experiment, threads=1).runs}
-    runs = _choose(found.values(), optimizers, seeds)
-    settings = _setting_names(runs)
-    return [AnalysedRun(run, settings[run.key]) for run in runs]
+    runs = _choose(found.values(), optimizers, seeds, tasks)
+    return [AnalysedRun(run, setting, task=task) for run, task, setting in _named(runs)]
 
 
-def _choose(runs: Iterable[Run], optimizers: Collection[str], seeds: Collection[int]) -> list[Run]:
+def _choose(
+    runs: Iterable[Run],
+    optimizers: Collection[str],
+    seeds: Collection[int],
+    tasks: Collection[str],
+) -> list[Run]:
     runs = sorted(runs, key=lambda run: (order(run.as_table()), run.seed))
+    runs = _only_tasks(runs, tasks)
     runs = _only(runs, optimizers, lambda run: run.optimizer.name, "of")
     named = f"of {listed(list(optimizers))} " if optimizers else ""
     return _only(runs, seeds, lambda run: run.seed, f"{named}with seed")
+
+
+def _only_tasks(runs: list[Run], tasks: Collection[str]) -> list[Run]:
+    full = {run.key: task for run, task, _ in _named(runs)}
+    # The name of a task stands for all of its options.
+    by_name = {task: [full[run.key] for run in runs if run.task.name == task] for task in tasks}
+    wanted = [each for task in tasks for each in by_name[task] or [task]]
+    return _only(runs, wanted, lambda run: full[run.key], "of the task")
 
 
 def _only(
@@ -154,9 +179,15 @@ def _only(
     return [run for run in runs if not wanted or value(run) in wanted]
 
 
-def _setting_names(runs: Sequence[Run]) -> dict[str, str]:
-    """Return the name of each run's setting by its key; the task is named if there are several."""
+def _named(runs: Sequence[Run]) -> list[tuple[Run, str, str]]:
+    """Return each run with the names of its task and of its setting.
+
+    That of the setting begins with the task if there are several.
+    """
     names = Labels([run.as_table() for run in runs])
-    parts = {run.key: names.setting(run.as_table()) for run in runs}
-    several = len({tuple(part[:1]) for part in parts.values()}) > 1
-    return {key: ", ".join(part[0 if several else 1 :]) for key, part in parts.items()}
+    parts = [names.setting(run.as_table()) for run in runs]
+    several = len({task for task, *_ in parts}) > 1
+    return [
+        (run, part[0], ", ".join(part[0 if several else 1 :]))
+        for run, part in zip(runs, parts, strict=True)
+    ]

@@ -43,6 +43,11 @@ class MeasuredSetting:
         return {seed: each for seed, each in values.items() if each is not None}
 
     @property
+    def task(self) -> str:
+        """The name of its task among those that are analysed."""
+        return self.runs[0].run.task
+
+    @property
     def cell(self) -> Cell:
         """Its name in a table, in the colour of its optimizer."""
         return Cell(self.name, key=self.runs[0].run.run.key, optimizer=self.optimizer)

@@ -2,6 +2,7 @@
 
 import math
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -236,10 +237,23 @@ def test_an_unknown_tensor_is_refused_before_anything_is_trained_or_drawn(place,
 
 def test_runs_of_several_tasks_are_refused(tmp_path):
     path = tmp_path / "two.toml"
-    path.write_text(EXPERIMENT.replace('"digits-mlp"', '["digits-mlp", "digits-cnn"]'))
-    with pytest.raises(SpecError, match=r"several tasks .*digits-mlp.* --set task\.name="):
-        ANALYSIS.check(experiment_runs([str(path)]))
-    ANALYSIS.check(experiment_runs([str(path)], {"task.name": "digits-mlp"}))
+    both = """[[task]]
+name = "logistic"
+penalty = [0.01, 0.1]
+[[task]]
+name = "digits-mlp\""""
+    path.write_text(EXPERIMENT.replace('[task]\nname = "digits-mlp"', both))
+    runs = experiment_runs([str(path)])
+    with pytest.raises(SpecError) as caught:
+        ANALYSIS.check(runs)
+    advice = str(caught.value)
+    assert "several tasks (digits-mlp, logistic penalty=0.01 and logistic penalty=0.1)" in advice
+    assert "{" not in advice
+    # The advice works, for each of the tasks.
+    (option, task) = shlex.split(advice.partition("as with ")[2])
+    assert (option, task) == ("--task", "digits-mlp")
+    for task in {run.task for run in runs}:
+        ANALYSIS.check(experiment_runs([str(path)], tasks=[task]))
 
 
 def test_a_diverged_run_is_named_and_drawn_as_far_as_it_has_come(tmp_path):

@@ -186,6 +186,35 @@ def test_the_page_has_numbers_for_all_runs_and_lines(measured, tmp_path):
     assert len((tmp_path / "index.html").read_text()) < 1_000_000
 
 
+def test_each_task_has_its_own_level_and_order(measured, tmp_path):
+    """A loss that is low for one task says nothing about another."""
+    store = Store(tmp_path / "store")
+    for hidden in (4, 8):
+        for optimizer in ("sgd", "sgdf"):
+            task = {"name": "bench_tasks:Points", "hidden": hidden}
+            do(run_of(task=task, optimizer=optimizer), store)
+    runs = trained_runs(list(store.folders()))
+    both = measure_runs(SMALL, runs, tmp_path, lambda *_: None)
+    document = write_analysis(SMALL, both, "sgdf analyze landscape mine", tmp_path)
+    tasks = [f"bench_tasks:Points hidden={hidden}" for hidden in (4, 8)]
+    assert document.sections == tuple(f"Around each network: {task}" for task in tasks)
+    for number, task in enumerate(tasks, start=1):
+        own = [one for one in both if one.run.task == task]
+        level = LandscapeFindings(own).level
+        (table,) = [table for table in document.tables if table.name == f"landscape-{number}"]
+        assert f"share below {level:.3g} (%)" in table.columns
+        assert len(table.rows) == 2
+        (line,) = [line for line in document.summary if line.startswith(f"{task}: Share")]
+        assert f"below {level:.3g}" in line
+        assert (tmp_path / "figures" / f"landscape-contours-{number}.png").exists()
+
+
+def test_the_loss_has_the_same_name_as_on_the_page_of_the_hessian(measured, tmp_path):
+    document = write_analysis(SMALL, measured, "sgdf analyze landscape mine", tmp_path)
+    assert "loss on these examples" in document.tables[0].columns
+    assert "raining loss" not in (tmp_path / "index.html").read_text()
+
+
 def test_the_pixels_of_a_map_have_their_points_in_the_middle(measured):
     plot = contour_plot(LandscapeFindings(measured), SMALL.positions, "")
     panel = plot.figure.axes[0]

@@ -80,6 +80,7 @@ class EstimatesOfRuns:
             # Below 1, which means that the record is finished.
             after=lambda trainer: progress(trainer.step / (min(trainer.steps, last) + 1)),
             steps=self.steps or None,
+            every=self.every,
         )
 
     def contents(self, measured: Sequence[Measured]) -> Contents:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ...bench.errors import SpecError
+from ...present.words import listed
 from ..conduct import Contents, Measured, Progress
 from ..record import Record
 from ..runs import AnalysedRun
@@ -44,14 +46,12 @@ class GradientAnalysis:
         Raises:
             SpecError: if there are several tasks.
         """
-        first, *others = (run.run.task for run in runs)
-        for other in others:
-            if other != first:
-                raise SpecError(
-                    f"the runs are of several tasks ({first.table} and {other.table}), and their "
-                    "tensors cannot be compared; choose one, as with --set "
-                    f"task.name={first.name}"
-                )
+        tasks = list(dict.fromkeys(run.task for run in runs))
+        if len(tasks) > 1:
+            raise SpecError(
+                f"the runs are of several tasks ({listed(tasks)}), and their tensors cannot be "
+                f"compared; choose one, as with --task {shlex.quote(tasks[0])}"
+            )
 
     def measure(self, run: AnalysedRun, record: Record, progress: Progress) -> None:
         """Train the run from its beginning, and keep everything when it has ended."""

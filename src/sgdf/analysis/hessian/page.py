@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -93,15 +94,16 @@ def _summary(given: Mapping[str, Any], settings: Sequence[MeasuredSetting]) -> l
         "trace": _trace,
         "largest eigenvalue": _largest,
     }
-    for what, value in values.items():
-        for alike in by_task(settings):
-            by_seed = {setting.name: setting.by_seed(value) for setting in alike}
-            means = {name: Sample(tuple(found.values())).mean for name, found in by_seed.items()}
-            ranked = sorted(filter(by_seed.get, means), key=lambda name: means[name])
-            order = " < ".join(f"{name} ({means[name]:.3g})" for name in ranked)
-            if ranked:
-                lines.append(f"Mean {what}: {order}.")
-            lines += significant_differences({name: by_seed[name] for name in ranked}, what)
+    tasks = by_task(settings)
+    for (name_of_value, value), alike in itertools.product(values.items(), tasks):
+        what = name_of_value if len(tasks) == 1 else f"{name_of_value} ({alike[0].task})"
+        by_seed = {setting.name: setting.by_seed(value) for setting in alike}
+        means = {name: Sample(tuple(found.values())).mean for name, found in by_seed.items()}
+        ranked = sorted(filter(by_seed.get, means), key=lambda name: means[name])
+        order = " < ".join(f"{name} ({means[name]:.3g})" for name in ranked)
+        if ranked:
+            lines.append(f"Mean {what}: {order}.")
+        lines += significant_differences({name: by_seed[name] for name in ranked}, what)
     return [*lines, *_missing(given, settings)]
 
 
@@ -118,7 +120,7 @@ def _missing(given: Mapping[str, Any], settings: Sequence[MeasuredSetting]) -> I
             found = listed(
                 [f"{name} ({done} of {count} converged)" for name, done in failed.items()]
             )
-            what = plural(count, f"{which} eigenvalue")
+            what = f"{which} eigenvalue" if count == 1 else f"{count} {which} eigenvalues"
             yield (
                 f"The {what} to a relative accuracy of {given['tolerance']:g} could not be found "
                 f"for {found}. A larger --tolerance, or fewer of them (--top), may help."

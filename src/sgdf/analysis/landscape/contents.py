@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
 
 from ...bench.report.sample_cells import mean_cell
 from ...bench.report.statistics import Sample
 from ...present.table import Cell, Table, number_cell
 from ...present.words import listed, plural
 from ..conduct import Contents, Measured
-from ..settings import last_test_results
+from ..settings import LOSS_ON_EXAMPLES, last_test_results
 from ..significance import significant_differences
 from .figures import contour_plot, line_plot, slice_plot, surface_plot
 from .findings import LandscapeFindings, LineGroup, Spread
@@ -19,7 +22,45 @@ PLANES, LINES = "Around each network", "Between networks"
 
 
 def landscape_contents(options: LandscapeOptions, measured: Sequence[Measured]) -> Contents:
-    """Return what the page of a landscape shows."""
+    """Return what the page of a landscape shows; each task has sections of its own."""
+    by_task: dict[str, list[Measured]] = {}
+    for one in measured:
+        by_task.setdefault(one.run.task, []).append(one)
+    if len(by_task) == 1:
+        return _contents_of_task(options, measured)
+    parts = [
+        _named(_contents_of_task(options, own), task, number)
+        for number, (task, own) in enumerate(by_task.items(), start=1)
+    ]
+    return Contents(
+        [line for part in parts for line in part.summary],
+        [table for part in parts for table in part.tables],
+        [plot for part in parts for plot in part.plots],
+        {section: lines for part in parts for section, lines in part.notes.items()},
+    )
+
+
+def _named(contents: Contents, task: str, number: int) -> Contents:
+    """Return the contents with the name of the task, among those of several."""
+
+    def section(title: str) -> str:
+        return f"{title}: {task}"
+
+    return Contents(
+        [f"{task}: {line}" for line in contents.summary],
+        [
+            replace(table, name=f"{table.name}-{number}", section=section(table.section))
+            for table in contents.tables
+        ],
+        [
+            replace(plot, name=f"{plot.name}-{number}", section=section(plot.section))
+            for plot in contents.plots
+        ],
+        {section(title): lines for title, lines in contents.notes.items()},
+    )
+
+
+def _contents_of_task(options: LandscapeOptions, measured: Sequence[Measured]) -> Contents:
     findings = LandscapeFindings(measured, options.level)
     tables, plots, notes = [], [], {}
     if findings.settings:
@@ -42,13 +83,12 @@ def _summary(findings: LandscapeFindings) -> list[str]:
     if findings.settings:
         level = findings.level
         shares = {setting.name: setting.shares(level) for setting in findings.settings}
+        curvatures = {setting.name: setting.curvatures() for setting in findings.settings}
         lines += [
+            *_warn_of_level(findings),
             f"Share of the planes with a loss below {level:.3g}, the largest first: "
             f"{_ranked(_means(shares), lambda value: f'{100 * value:.3g} %')}.",
             *significant_differences(_by_seed(shares), "share"),
-        ]
-        curvatures = {setting.name: setting.curvatures() for setting in findings.settings}
-        lines += [
             "Curvature at the network, the largest first: "
             f"{_ranked(_means(curvatures), lambda value: f'{value:.3g}')}.",
             *significant_differences(_by_seed(curvatures), "curvature"),
@@ -57,9 +97,27 @@ def _summary(findings: LandscapeFindings) -> list[str]:
         barriers = {group.name: group.barriers().mean for group in findings.line_groups}
         lines.append(
             "Rise of the loss between two networks above the higher one, the largest first: "
-            f"{_ranked(barriers, lambda value: f'{value:.3g}')}."
+            f"{_ranked(barriers, lambda value: f'{value:.3g}')}. No difference is tested: lines "
+            "between the same networks are not independent."
         )
     return lines
+
+
+def _warn_of_level(findings: LandscapeFindings) -> list[str]:
+    """Return a sentence if a level tells nothing apart, because no loss, or any, is below it."""
+    losses = np.concatenate(
+        [one.losses.ravel() for setting in findings.settings for one in setting.planes]
+    )
+    losses = losses[np.isfinite(losses)]
+    if not len(losses):
+        return []
+    if not np.any(losses < findings.level):
+        found = f"the lowest loss is {losses.min():.3g}; choose a larger --level"
+        return [f"No loss is below {findings.level:.3g}: {found}."]
+    if np.all(losses < findings.level):
+        found = f"the highest is {losses.max():.3g}; choose a smaller --level or a larger --span"
+        return [f"Every loss is below {findings.level:.3g}: {found}."]
+    return []
 
 
 def _ranked(values: dict[str, float], write: Callable[[float], str]) -> str:
@@ -103,7 +161,7 @@ def _settings_table(findings: LandscapeFindings) -> Table:
             f"share below {level:.3g} (%)",
             "share below own level (%)",
             "curvature",
-            "training loss",
+            LOSS_ON_EXAMPLES,
             heading,
         ),
         rows,

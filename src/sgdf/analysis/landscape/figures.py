@@ -14,7 +14,7 @@ from matplotlib.colors import LogNorm
 from ...bench.report.optimizer_styles import optimizer_styles
 from ...present.plots import Plot, Sheet, band, drawing, mark, set_title, use_log_axis
 from ...present.styles import DASHES, HUES, Style
-from ..settings import styled
+from ..settings import LOSS_ON_EXAMPLES, styled
 from .findings import LandscapeFindings, LineGroup, Planes
 from .numbers import own_level
 
@@ -42,10 +42,10 @@ def slice_plot(findings: LandscapeFindings, positions: Sequence[float], section:
         )
         _use_loss_axis(panel)
         panel.set_xlabel("position along the direction, in norms of each filter")
-        panel.set_ylabel("training loss")
+        panel.set_ylabel(LOSS_ON_EXAMPLES)
         about = (
-            "The training loss along each random direction through the networks: the mean over "
-            "directions and seeds. The band reaches from the lowest direction to the highest."
+            "The loss on these examples along each random direction through the networks: the mean "
+            "over directions and seeds. The band reaches from the lowest direction to the highest."
         )
         return Plot("landscape-slices", section, "Slices", about, sheet.legend(labelled))
 
@@ -147,10 +147,10 @@ def line_plot(groups: Sequence[LineGroup], positions: Sequence[float], section: 
             _use_loss_axis(panel)
             panel.set_title(title)
             panel.set_xlabel("position between the two networks")
-            panel.set_ylabel("training loss")
+            panel.set_ylabel(LOSS_ON_EXAMPLES)
         about = (
-            "The training loss on the straight line from one network to another: the mean over the "
-            "lines. The band reaches from the lowest line to the highest."
+            "The loss on these examples on the straight line from one network to another: the mean "
+            "over the lines. The band reaches from the lowest line to the highest."
         )
         return Plot("landscape-lines", section, "Lines", about, sheet.legend(labelled))
 
@@ -195,7 +195,7 @@ class _Maps:
         ticks = _ticks(self.lowest, self.highest)
         colours.set_ticks(ticks, labels=[f"{tick:g}" for tick in ticks])
         colours.minorticks_off()
-        colours.set_label("training loss")
+        colours.set_label(LOSS_ON_EXAMPLES)
 
     def panels(self) -> Iterator[tuple[Axes, Planes]]:
         """Yield each panel with the planes of its run."""

@@ -32,7 +32,7 @@ class Line(AnalysedRun):
     @classmethod
     def between(cls, start: AnalysedRun, end: AnalysedRun) -> Line:
         """Return the line between two runs."""
-        return cls(start.run, start.setting, start.folder, start.result, end)
+        return cls(**{**vars(start), "other": end})
 
     @property
     def end(self) -> AnalysedRun:

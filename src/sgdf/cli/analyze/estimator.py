@@ -13,6 +13,7 @@ from .frame import (
     Experiments,
     OnlyOptimizers,
     OnlySeeds,
+    OnlyTasks,
     Out,
     TrainingThreads,
     conduct,
@@ -22,6 +23,7 @@ from .frame import (
 
 def estimator(
     experiments: Experiments,
+    tasks: OnlyTasks = None,
     optimizers: OnlyOptimizers = None,
     seeds: OnlySeeds = None,
     every: Annotated[
@@ -70,7 +72,7 @@ def estimator(
         rates = tuple(dict.fromkeys(beta1 or (0.9, 0.95)))
         analysis = EstimatesOfRuns(every, draws, examples, rates, steps)
         runs, store = find_to_train(
-            experiments, parse_changes(changes, train__threads=threads), optimizers, seeds
+            experiments, parse_changes(changes, train__threads=threads), tasks, optimizers, seeds
         )
         for run in runs:
             check_gradients(run.run)

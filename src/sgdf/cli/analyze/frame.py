@@ -18,10 +18,12 @@ from ..options import out_option
 from ..places import RESULTS, find_stores
 
 if TYPE_CHECKING:
-    from ...analysis.conduct import Analysis, Watcher
+    from ...analysis.conduct import Analysis, Measured, Watcher
     from ...analysis.runs import AnalysedRun
     from ...bench.store.run_folder import RunFolder
 
+MOST_NAMED = 6
+"""Settings that are named in a sentence; beyond this they are counted."""
 TrainedRuns = Annotated[
     list[Path],
     typer.Argument(
@@ -37,6 +39,10 @@ Experiments = Annotated[
         help="Bundled experiments (see sgdf experiments), TOML files, or folders of runs: the "
         "analysis trains each of their runs from its beginning.",
     ),
+]
+OnlyTasks = Annotated[
+    list[str] | None,
+    typer.Option("--task", metavar="NAME", help="Only runs of this task. May be repeated."),
 ]
 OnlyOptimizers = Annotated[
     list[str] | None,
@@ -60,7 +66,10 @@ TrainingThreads = Annotated[
 ]
 Out = Annotated[
     str | None,
-    out_option("Folder to write to. Default: analysis/NAME in the folder of the runs."),
+    out_option(
+        "Folder to write to. Default: analysis/NAME in the folder of the runs; of several folders, "
+        "in the first. A page that is there already is replaced."
+    ),
 ]
 
 
@@ -104,10 +113,24 @@ def conduct(
         say(console, f"Another process still measures {names}; the page does not show it yet.")
     say(console, f"Page: {folder / 'index.html'}")
     say(console, "The same beside it: report.md, tables.tex, results.json, tables/, figures/")
+    say(console, _what_the_page_shows(measured))
+
+
+def _what_the_page_shows(measured: Sequence[Measured]) -> str:
+    """Return in sentences which runs are on a page, and how to keep it."""
+    keys = {one.run.run.key for one in measured}
+    settings = list(dict.fromkeys(one.run.setting for one in measured))
+    return (
+        f"The page shows {plural(len(keys), 'run')} of {listed(settings, most=MOST_NAMED)}. With "
+        "other options this command replaces it, unless --out names another folder."
+    )
 
 
 def find_trained(
-    places: Sequence[Path], optimizers: Sequence[str] | None, seeds: Sequence[int] | None
+    places: Sequence[Path],
+    tasks: Sequence[str] | None,
+    optimizers: Sequence[str] | None,
+    seeds: Sequence[int] | None,
 ) -> tuple[list[AnalysedRun], Path]:
     """Return the finished runs at some places, and the folder that an analysis is written to."""
     from ...analysis.runs import trained_runs
@@ -124,12 +147,14 @@ def find_trained(
             stores += found
             folders += [folder for store in found for folder in Store(store).folders()]
     unique = {folder.path.resolve(): folder for folder in folders}
-    return trained_runs(list(unique.values()), optimizers or (), seeds or ()), stores[0]
+    runs = trained_runs(list(unique.values()), optimizers or (), seeds or (), tasks or ())
+    return runs, stores[0]
 
 
 def find_to_train(
     sources: Sequence[str],
     changes: dict[str, Any],
+    tasks: Sequence[str] | None,
     optimizers: Sequence[str] | None,
     seeds: Sequence[int] | None,
 ) -> tuple[list[AnalysedRun], Path]:
@@ -152,7 +177,7 @@ def find_to_train(
                 for run in sorted((store / "runs").iterdir())
                 if is_run_folder(run)
             ]
-    runs = experiment_runs(documents, changes, optimizers or (), seeds or ())
+    runs = experiment_runs(documents, changes, optimizers or (), seeds or (), tasks or ())
     return runs, store_of(documents[0]) or RESULTS / Path(documents[0]).stem
 
 

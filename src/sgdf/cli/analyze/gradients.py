@@ -13,6 +13,7 @@ from .frame import (
     Experiments,
     OnlyOptimizers,
     OnlySeeds,
+    OnlyTasks,
     Out,
     TrainingThreads,
     conduct,
@@ -22,6 +23,7 @@ from .frame import (
 
 def gradients(
     experiments: Experiments,
+    tasks: OnlyTasks = None,
     optimizers: OnlyOptimizers = None,
     seeds: OnlySeeds = None,
     every: Annotated[
@@ -59,7 +61,7 @@ def gradients(
     analysis = GradientAnalysis(every, steps, tuple(tensors or ()))
     with refusing():
         runs, store = find_to_train(
-            experiments, parse_changes(changes, train__threads=threads), optimizers, seeds
+            experiments, parse_changes(changes, train__threads=threads), tasks, optimizers, seeds
         )
         analysis.check(runs)
     conduct(analysis, runs, Path(out) if out else store / "analysis" / analysis.name, None)

@@ -9,7 +9,16 @@ import typer
 
 from ..console import refusing
 from ..options import Data, TorchThreads
-from .frame import Examples, OnlyOptimizers, OnlySeeds, Out, TrainedRuns, conduct, find_trained
+from .frame import (
+    Examples,
+    OnlyOptimizers,
+    OnlySeeds,
+    OnlyTasks,
+    Out,
+    TrainedRuns,
+    conduct,
+    find_trained,
+)
 
 
 def hessian(
@@ -46,6 +55,7 @@ def hessian(
     weight_decay: Annotated[
         float, typer.Option(min=0.0, help="Add the term of a weight decay to the loss.")
     ] = 0.0,
+    tasks: OnlyTasks = None,
     optimizers: OnlyOptimizers = None,
     seeds: OnlySeeds = None,
     out: Out = None,
@@ -58,7 +68,7 @@ def hessian(
     test results, beside the numbers that the paper prints.
     """
     with refusing():
-        found, store = find_trained(runs, optimizers, seeds)
+        found, store = find_trained(runs, tasks, optimizers, seeds)
 
         from ...analysis.hessian.of_runs import HessianOfRuns
 

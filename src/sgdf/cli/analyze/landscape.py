@@ -10,7 +10,16 @@ import typer
 
 from ..console import refusing
 from ..options import Data, TorchThreads
-from .frame import Examples, OnlyOptimizers, OnlySeeds, Out, TrainedRuns, conduct, find_trained
+from .frame import (
+    Examples,
+    OnlyOptimizers,
+    OnlySeeds,
+    OnlyTasks,
+    Out,
+    TrainedRuns,
+    conduct,
+    find_trained,
+)
 
 
 class Lines(StrEnum):
@@ -37,8 +46,9 @@ class Statistics(StrEnum):
 
 def landscape(
     runs: TrainedRuns,
-    optimizer: OnlyOptimizers = None,
-    seed: OnlySeeds = None,
+    tasks: OnlyTasks = None,
+    optimizers: OnlyOptimizers = None,
+    seeds: OnlySeeds = None,
     points: Annotated[
         int,
         typer.Option(
@@ -112,7 +122,7 @@ def landscape(
             step=step,
             level=level,
         )
-        found, store = find_trained(runs, optimizer, seed)
+        found, store = find_trained(runs, tasks, optimizers, seeds)
     joined = (
         [] if lines is Lines.NONE else lines_between(found, within_settings=lines is Lines.SEEDS)
     )
