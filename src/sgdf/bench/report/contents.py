@@ -21,6 +21,7 @@ from .curves import plots
 from .description import about_lines, failures_of, model_and_data, origin_of, title_of
 from .findings import Findings, RunRecord, Setting
 from .optimizer_styles import optimizer_styles
+from .rate_windows import find_windows
 from .tables import LEFT_OUT, tables, what_was_trained
 from .targets import Target
 from .verdict import Verdict
@@ -39,8 +40,9 @@ def build_document(
 ) -> Document:
     """Return the report on the findings in these stores, and on the experiments behind them."""
     verdicts = {problem.name: Verdict(problem) for problem in findings.problems}
-    all_tables = tuple(tables(findings, targets, published))
-    all_plots = tuple(plots(findings, targets))
+    windows = find_windows(findings)
+    all_tables = tuple(tables(findings, targets, published, windows))
+    all_plots = tuple(plots(findings, targets, windows))
     used = {table.section for table in all_tables} | {plot.section for plot in all_plots}
     names = [problem.name for problem in findings.problems]
     details = tuple(

@@ -12,7 +12,6 @@ from ...present.plots import (
     Drawing,
     Plot,
     Sheet,
-    band,
     drawing,
     mark,
     reveal,
@@ -20,21 +19,24 @@ from ...present.plots import (
     use_log_axis,
 )
 from ...present.styles import Style
-from ...present.words import plural, quantity
-from ..spec.labels import Labels, Table
+from ...present.words import quantity
 from ..store.records import Row, figures_on
 from ..tasks.metric import direction_in_words
 from .curve import Curve, curve_over_runs, draw_curve, thin
 from .findings import Findings, Problem, Setting
 from .optimizer_styles import optimizer_styles
 from .probe_curves import probe_curves
+from .rate_plot import ABOUT, RANGES, overall_rate_plot, rate_plot
+from .rate_windows import GridWindows
 from .seed_plot import seed_plot
 from .styled_settings import styled_settings
 from .tables import overall_section
 from .targets import Target, profiles, training_seconds
 
 
-def plots(findings: Findings, targets: Sequence[Target]) -> list[Plot]:
+def plots(
+    findings: Findings, targets: Sequence[Target], windows: Sequence[GridWindows]
+) -> list[Plot]:
     """Return every plot that the runs can fill."""
     by_name = optimizer_styles(findings.optimizers)
     drawn: list[tuple[str, str, str, str, Drawing | None]] = []
@@ -46,25 +48,20 @@ def plots(findings: Findings, targets: Sequence[Target]) -> list[Plot]:
                 steps = _training_curves(problem, by_name, "steps", all_metrics=True)
             if not problem.by_function:
                 time = _training_curves(problem, by_name, "seconds of training", all_metrics=False)
-            rates, judged = _rates(problem, by_name), f"{problem.metric} ({problem.direction})"
+            judged = f"{problem.metric} ({problem.direction})"
             drawn += [
                 (f"results-{index}", name, "Every seed", _SEEDS.format(judged), seeds),
                 (f"curves-steps-{index}", name, "Curves against steps", _CURVES, steps),
                 (f"curves-seconds-{index}", name, "Curves against time", _CURVES, time),
-                (
-                    f"rates-{index}",
-                    name,
-                    "The effect of the learning rate",
-                    _RATES.format(f"{problem.judged_on} {judged}"),
-                    rates,
-                ),
+                (f"rates-{index}", name, _RATES, *rate_plot(problem, by_name)),
                 (f"probes-{index}", name, "Probes", *probe_curves(problem, by_name)),
             ]
         profile = _profile(targets, by_name)
-        section = overall_section(findings)
-        drawn.append(
-            ("profile", section, "How often each is nearly the fastest", _PROFILE, profile)
-        )
+        section, ranges = overall_section(findings), overall_rate_plot(windows, by_name)
+        drawn += [
+            ("profile", section, "How often each is nearly the fastest", _PROFILE, profile),
+            ("windows", section, "Ranges of good learning rates", _WINDOWS, ranges),
+        ]
     return [
         Plot(name, section, title, about, figure)
         for name, section, title, about, figure in drawn
@@ -72,17 +69,14 @@ def plots(findings: Findings, targets: Sequence[Target]) -> list[Plot]:
     ]
 
 
+_RATES = "The effect of the learning rate"
 _SEEDS = (
     "The test {} of each finished run is a dot. A bar marks the mean, a line its 95 % confidence "
     "interval. The rows are in the order of the table of results. At the edge, two chevrons stand "
     "for seeds beyond it, where the mean may be, too, and one for an interval that ends beyond it."
 )
 _CURVES = "Means over the finished runs; bands reach from the lowest run to the highest."
-_RATES = (
-    "The {}, by which settings are judged: the mean over the seeds, with a band from the lowest "
-    "seed to the highest. A cross at the edge marks a learning rate at which a run diverged, "
-    "failed or had no finite value."
-)
+_WINDOWS = ABOUT.format("metric") + RANGES
 _PROFILE = (
     "For each factor, the share of instances (a problem with a seed) on which the optimizer "
     "reached the target within this factor times the steps of the fastest."
@@ -157,92 +151,6 @@ def _position(row: Row, against: str) -> float:
 
 def _position_in_words(at: float, against: str) -> str:
     return f"step {at:,.0f}" if against == "steps" else f"{at:.3g} s"
-
-
-def _rates(problem: Problem, by_name: dict[str, Style]) -> Drawing | None:
-    """Draw the metric against the learning rate, for optimizers with several rates."""
-    series: dict[tuple[str, str], dict[float, Setting]] = {}
-    rateless = {setting.key: _without_rate(setting) for setting in problem.settings}
-    names = Labels(rateless.values())
-    for setting in problem.settings:
-        if setting.rate:
-            rest = ", ".join(names.setting(rateless[setting.key])[1:])
-            series.setdefault((setting.optimizer, rest), {})[setting.rate] = setting
-    several = {
-        name: by_rate
-        for name, by_rate in series.items()
-        if len(by_rate) > 1 and any(s.finished or _is_lost(s) for s in by_rate.values())
-    }
-    if not several:
-        return None
-    sheet = Sheet(1, 7.0, 3.4, [rest for _, rest in several])
-    (panel,) = sheet.panels
-    scale, unit = problem.units[problem.metric]
-    labelled: dict[str, Any] = {}
-    count: dict[str, int] = {}
-    for (optimizer, rest), by_rate in several.items():
-        style = by_name[optimizer].variant(count.setdefault(optimizer, 0))
-        count[optimizer] += 1
-        samples = {
-            rate: by_rate[rate].sample(problem.judged_on, problem.metric)
-            for rate in sorted(by_rate)
-        }
-        shown = {rate: s for rate, s in samples.items() if math.isfinite(s.mean)}
-        (line,) = panel.plot(
-            list(shown),
-            [scale * sample.mean for sample in shown.values()],
-            marker=style.marker,
-            markersize=4,
-            **style.line,
-        )
-        shade = band(
-            panel,
-            list(shown),
-            [scale * min(sample.values) for sample in shown.values()],
-            [scale * max(sample.values) for sample in shown.values()],
-            style.color,
-        )
-        lost = [rate for rate in sorted(by_rate) if _is_lost(by_rate[rate])]
-        # A line of its own for each, so that no cross hides another.
-        height = 0.03 + 0.9 * len(labelled) / max(20, len(several))
-        (crosses,) = panel.plot(
-            lost,
-            [height if problem.larger_is_better else 1.0 - height] * len(lost),
-            "x",
-            color=style.color,
-            transform=panel.get_xaxis_transform(),
-        )
-        mark(optimizer, line, shade, crosses)
-        means = [
-            f"lr {rate:g}: {quantity(scale * sample.mean, unit)}, "
-            f"{plural(len(sample.values), 'seed')}"
-            for rate, sample in shown.items()
-        ]
-        sheet.figure.explain(line, rest, means)
-        losses = [f"lr {rate:g}: {_lost_in_words(by_rate[rate])}" for rate in lost]
-        sheet.figure.explain(crosses, rest, losses)
-        labelled[rest] = line
-    use_log_axis(panel, "x")
-    panel.set_xlabel("learning rate")
-    panel.set_ylabel(f"{problem.judged_on} {problem.metric} ({problem.direction})")
-    if unit == "%":
-        show_per_cent(panel)
-    return sheet.legend(labelled)
-
-
-def _is_lost(setting: Setting) -> bool:
-    """Return whether a run of a setting is lost."""
-    return any(run.lost for run in setting.runs)
-
-
-def _lost_in_words(setting: Setting) -> str:
-    lost = sum(run.lost for run in setting.runs)
-    return f"{lost} of {plural(len(setting.runs), 'run')} lost"
-
-
-def _without_rate(setting: Setting) -> Table:
-    options = {key: value for key, value in setting.table["optimizer"].items() if key != "lr"}
-    return {**setting.table, "optimizer": options}
 
 
 def _profile(targets: Sequence[Target], by_name: dict[str, Style]) -> Drawing | None:

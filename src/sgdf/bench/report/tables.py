@@ -16,6 +16,7 @@ from .description import count_examples
 from .findings import SPLITS, Findings, Problem, RunRecord, Setting
 from .pairs import compare_pairs
 from .paper import paper_tables
+from .rate_windows import GridWindows, windows_table
 from .sample_cells import NO_SPREAD, interval_cell, mean_cell
 from .statistics import has_no_spread
 from .targets import Hit, Target, profiles, share_within
@@ -29,7 +30,10 @@ FACTORS = (1.0, 1.5, 2.0, 4.0)
 
 
 def tables(
-    findings: Findings, targets: Sequence[Target], published: tuple[Published, ...]
+    findings: Findings,
+    targets: Sequence[Target],
+    published: tuple[Published, ...],
+    windows: Sequence[GridWindows],
 ) -> Iterator[Table]:
     """Yield every table that the runs can fill."""
     by_problem = {target.problem.name: target for target in targets}
@@ -48,6 +52,8 @@ def tables(
     profile = _profile(targets, overall)
     if profile.rows:
         yield profile
+    if windows:
+        yield windows_table(windows, overall)
     left_out = _left_out(findings, overall)
     if left_out.rows:
         yield left_out
