@@ -209,7 +209,7 @@ def test_memory_does_not_grow_with_the_number_of_batches():
     ("change", "error", "message"),
     [
         ({"batches": iter([])}, TypeError, "only once"),
-        ({"batches": []}, ValueError, "weights"),
+        ({"batches": []}, ValueError, "there are no batches"),
         ({"weights": [1]}, ValueError, "2 batches, but 1 weights"),
         ({"weights": [1, -1]}, ValueError, "negative"),
         ({"weights": [0, 0]}, ValueError, "zero"),
@@ -260,3 +260,49 @@ def test_a_loss_that_is_not_finite_or_not_of_the_model():
     hessian = Hessian(model, lambda model, batch: other.weight.square().sum(), batches)
     with pytest.raises(ValueError, match="does not depend on the parameters"):
         hessian @ np.ones(51)
+
+
+@pytest.mark.parametrize(
+    ("loss", "error", "message"),
+    [
+        (lambda model, batch: 1.0, TypeError, "is of type float, but must be a tensor"),
+        (lambda model, batch: model(batch[0]), ValueError, r"has the shape \(5, 3\)"),
+        (lambda m, batch: cross_entropy(m, batch).detach(), ValueError, "does not depend on the"),
+    ],
+)
+def test_a_loss_that_is_none_is_named(loss, error, message):
+    model, batches = make_problem(mlp)
+    with pytest.raises(error, match=message):
+        Hessian(model, loss, batches).trace(2)
+
+
+class Loader:
+    """Gives batches in an order of its own each time, as a loader that shuffles does."""
+
+    def __init__(self, batches, generator=None):
+        self.batches, self.generator = batches, generator
+
+    def __iter__(self):
+        order = torch.randperm(len(self.batches), generator=self.generator)
+        return (self.batches[index] for index in order)
+
+
+def test_batches_that_change_from_pass_to_pass_are_refused():
+    model, batches = make_problem(mlp, sizes=(4,) * 8)
+    loader = Loader(batches, torch.Generator().manual_seed(0))
+    with pytest.raises(ValueError, match=r"other batches each time .* give a list"):
+        Hessian(model, cross_entropy, loader)
+    with pytest.raises(ValueError, match="other batches each time"):
+        Hessian(model, cross_entropy, loader, weights=[1.0] * 8)
+
+
+def test_a_loader_that_draws_from_the_generators_of_all_gives_the_same_batches():
+    model, batches = make_problem(mlp, sizes=(4, 3, 2, 5))
+    before = torch.get_rng_state()
+    hessian = Hessian(model, cross_entropy, Loader(batches))
+    assert torch.equal(torch.get_rng_state(), before)
+    vector = np.random.default_rng(0).standard_normal(hessian.shape[0])
+    product = hessian @ vector
+    torch.manual_seed(7)
+    assert np.array_equal(hessian @ vector, product)
+    np.testing.assert_allclose(product, Hessian(model, cross_entropy, batches) @ vector, rtol=1e-9)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from hashlib import blake2b
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from ..example_counts import count_examples
+from ..example_counts import count_examples, tensors_in
 from .symmetric import SymmetricOperator
 from .undisturbed import undisturbed
 
@@ -24,8 +26,9 @@ class Hessian(SymmetricOperator):
     with their number. The parameters are read anew in each product. The model is left as found:
     its modes, gradients and buffers, and the random number generators.
 
-    Random numbers that the model or the loss draw are the same in each product, and others in
-    each batch, so that all products are of one and the same matrix.
+    Random numbers that the model, the loss or the batches draw from the generators of all are the
+    same in each product, and others in each batch, so that all products are of one and the same
+    matrix. What is not a list is iterated over twice at first, to see that it gives the same.
 
     Example:
         >>> model = torch.nn.Linear(2, 1, bias=False)
@@ -51,9 +54,11 @@ class Hessian(SymmetricOperator):
         weight_decay: λ of a term λ/2 ‖w‖² in the loss, which adds λ to each eigenvalue.
 
     Raises:
-        TypeError: if ``batches`` can be iterated over only once, or a parameter is complex.
-        ValueError: if no parameter requires a gradient, there are no batches, or the weights
-            do not fit.
+        TypeError: if ``batches`` can be iterated over only once, or a parameter is complex; in a
+            product, if the loss is no tensor.
+        ValueError: if no parameter requires a gradient, there are no batches, they are others
+            each time, or the weights do not fit; in a product, if the loss is not a single number
+            that depends on the parameters.
     """
 
     def __init__(
@@ -77,14 +82,40 @@ class Hessian(SymmetricOperator):
             raise TypeError("the model has complex parameters, whose Hessian is not symmetric")
         super().__init__(sum(param.numel() for param in self._parameters))
         self._model, self._loss, self._batches = model, loss, batches
-        self._shares = _shares(batches, weights)
         self._training, self._weight_decay = training, weight_decay
+        with undisturbed(model, training) as seed_generators:
+            self._check_batches(seed_generators)
+            self._shares = _shares(self._pass(seed_generators), weights)
+
+    def _pass(self, seed_generators: Callable[[int], None]) -> Iterator[Any]:
+        """Yield the batches; each is drawn, and used, with random numbers of its own."""
+        seed_generators(0)  # a loader may draw the order of its examples at once
+        iterator = iter(self._batches)
+        for index in itertools.count():
+            seed_generators(index)
+            try:
+                batch = next(iterator)
+            except StopIteration:
+                return
+            seed_generators(index)
+            yield batch
+
+    def _check_batches(self, seed_generators: Callable[[int], None]) -> None:
+        """Refuse batches that are others each time: each product would be of another matrix."""
+        if isinstance(self._batches, list | tuple):
+            return
+        first, second = (list(map(_digest, self._pass(seed_generators))) for _ in range(2))
+        if first != second:
+            raise ValueError(
+                "batches gives other batches each time it is iterated over, as a loader does that "
+                "shuffles or augments, but all products must be over the same: give a list, as "
+                "with list(batches)"
+            )
 
     def _multiply(self, columns: Tensor) -> Tensor:
         with undisturbed(self._model, self._training) as seed_generators:
             products = self._weight_decay * columns
-            for index, (batch, share) in enumerate(zip(self._batches, self._shares, strict=True)):
-                seed_generators(index)
+            for batch, share in zip(self._pass(seed_generators), self._shares, strict=True):
                 self._add_batch(products, share, batch, columns)
         if not products.isfinite().all():
             raise FloatingPointError("the product is not finite; is the loss?")
@@ -92,7 +123,7 @@ class Hessian(SymmetricOperator):
 
     def _add_batch(self, products: Tensor, share: float, batch: Any, columns: Tensor) -> None:
         gradients = torch.autograd.grad(
-            self._loss(self._model, batch),
+            _checked(self._loss(self._model, batch)),
             self._parameters,
             create_graph=True,
             allow_unused=True,
@@ -125,12 +156,42 @@ class Hessian(SymmetricOperator):
         ]
 
 
+def _checked(loss: Any) -> Tensor:
+    """Return a loss that can be differentiated; any other is refused."""
+    if not isinstance(loss, Tensor):
+        raise TypeError(
+            f"the loss of a batch is of type {type(loss).__name__}, but must be a tensor that "
+            "depends on the parameters of the model"
+        )
+    if loss.numel() != 1:
+        raise ValueError(
+            f"the loss of a batch has the shape {tuple(loss.shape)}, but must be a single number: "
+            "the mean over its examples"
+        )
+    if not loss.requires_grad:
+        raise ValueError("the loss does not depend on the parameters of the model")
+    return loss
+
+
 def _shares(batches: Iterable[Any], weights: Sequence[float] | None) -> list[float]:
     """Return the weights of the batches, which add up to 1."""
+    counts = [1 if weights is not None else count_examples(batch) for batch in batches]
+    if not counts:
+        raise ValueError("there are no batches")
     if weights is None:
-        weights = [count_examples(batch) for batch in batches]
-    elif (count := sum(1 for _ in batches)) != len(weights):
-        raise ValueError(f"there are {count} batches, but {len(weights)} weights")
+        weights = counts
+    elif len(counts) != len(weights):
+        raise ValueError(f"there are {len(counts)} batches, but {len(weights)} weights")
     if not all(weight >= 0 for weight in weights) or not 0 < sum(weights) < float("inf"):
         raise ValueError("the weights of the batches must not be negative, nor all of them zero")
     return [weight / sum(weights) for weight in weights]
+
+
+def _digest(batch: Any) -> bytes:
+    """Return what differs if a number in a batch does."""
+    digest = blake2b(digest_size=16)
+    for tensor in tensors_in(batch):
+        if tensor.layout == torch.strided:
+            content = tensor.detach().cpu().reshape(-1).contiguous().view(torch.uint8)
+            digest.update(content.numpy().tobytes())
+    return digest.digest()
