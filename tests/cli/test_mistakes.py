@@ -8,6 +8,8 @@ import typer
 from commands import sgdf
 
 from made_runs import make_run
+from sgdf.bench.errors import DataError
+from sgdf.cli.console import refusing
 from sgdf.cli.options import parse_change, parse_target
 
 
@@ -142,3 +144,13 @@ def test_a_report_is_not_written_through_a_link(name, message, place):
     link.symlink_to(place / "elsewhere")
     assert f"{name} {message}" in message_of("report", "mine")
     assert not list((place / "elsewhere").iterdir())
+
+
+def test_missing_data_are_listed_line_by_line(capsys):
+    with pytest.raises(typer.Exit), refusing():
+        raise DataError("CIFAR-10: no files.\nGet them:\n  abc  data_batch_1.bin\x1b[31m")
+    assert capsys.readouterr().err.splitlines() == [
+        "sgdf: CIFAR-10: no files.",
+        "Get them:",
+        r"  abc  data_batch_1.bin\x1b[31m",
+    ]

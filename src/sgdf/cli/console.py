@@ -15,7 +15,7 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 from rich.text import Text
 
-from ..bench.errors import SpecError, StoreError
+from ..bench.errors import DataError, SpecError, StoreError
 from ..present.visible import visible
 
 
@@ -63,13 +63,17 @@ def show(console: Console, parts: Iterable[Any]) -> None:
 
 def refuse(error: Exception | str) -> typer.Exit:
     """Say on stderr what is wrong; return what is to be raised to leave with exit code 2."""
-    say(make_console(stderr=True), f"sgdf: {error}")
+    console = make_console(stderr=True)
+    if isinstance(error, DataError):  # which lists files and checksums, each in a line of its own
+        say_all(console, f"sgdf: {error}")
+    else:
+        say(console, f"sgdf: {error}")
     return typer.Exit(2)
 
 
 @contextmanager
 def refusing() -> Iterator[None]:
-    """Turn errors that the user can mend into a message of one line and exit code 2."""
+    """Turn errors that the user can mend into a message and exit code 2."""
     try:
         yield
     except (SpecError, StoreError) as error:
