@@ -3,6 +3,22 @@
 The exact Kalman filter, and the paper's theory in closed forms, simulations and bounds.
 """
 
+from .convergence.descent import Descent
+from .convergence.distance import distance_bound, log_gain_floor
+from .convergence.gain_variation import gain_variation, gain_variation_bound
+from .convergence.noise import SKEWED, SYMMETRIC, Cycle, DiscreteNoise
+from .convergence.problems import (
+    UNEVEN_SLOPES,
+    OnlineLosses,
+    SmoothFunction,
+    linear_losses,
+    noisy_logarithm,
+    noisy_quadratic,
+    squared_losses,
+)
+from .convergence.regret import RegretCurve, regret, regret_bound
+from .convergence.stationarity import StationarityCurve, stationarity, stationarity_bound
+from .counter_examples import CounterExample, Outcome, counter_examples
 from .filter_response import (
     DriftResponse,
     FilteredStep,
@@ -35,7 +51,14 @@ from .running_moments import RunningMeanMoments, expected_running_variance, runn
 
 __all__ = [
     "NOISE_LAWS",
+    "SKEWED",
+    "SYMMETRIC",
+    "UNEVEN_SLOPES",
     "BestContraction",
+    "CounterExample",
+    "Cycle",
+    "Descent",
+    "DiscreteNoise",
     "DriftResponse",
     "FilteredStep",
     "Fusion",
@@ -49,10 +72,17 @@ __all__ = [
     "MomentumPaths",
     "NoiseChangeResponse",
     "NoiseResponse",
+    "OnlineLosses",
+    "Outcome",
+    "RegretCurve",
     "RunningMeanMoments",
+    "SmoothFunction",
+    "StationarityCurve",
     "SteadyGain",
     "best_contraction",
     "contraction",
+    "counter_examples",
+    "distance_bound",
     "drift_response",
     "effective_variance",
     "excess_loss",
@@ -60,10 +90,14 @@ __all__ = [
     "filter_steps",
     "fuse",
     "gain_law",
+    "gain_variation",
+    "gain_variation_bound",
     "influence",
     "influence_bound",
     "jump_response",
     "kalman",
+    "linear_losses",
+    "log_gain_floor",
     "mmse_gain",
     "momentum_bounds",
     "momentum_error",
@@ -71,7 +105,14 @@ __all__ = [
     "momentum_moments",
     "noise_change_response",
     "noise_response",
+    "noisy_logarithm",
+    "noisy_quadratic",
+    "regret",
+    "regret_bound",
     "running_mean_moments",
     "simulate_momentum",
+    "squared_losses",
+    "stationarity",
+    "stationarity_bound",
     "steady_gain",
 ]

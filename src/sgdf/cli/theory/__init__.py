@@ -7,6 +7,8 @@ from collections.abc import Callable
 import typer
 
 from ..help import Command, Group
+from .regret import regret
+from .stationarity import stationarity
 
 app = typer.Typer(cls=Group, no_args_is_help=True, rich_markup_mode="markdown")
 
@@ -21,6 +23,6 @@ def theory() -> None:
     """
 
 
-COMMANDS: list[Callable[..., None]] = []
+COMMANDS: list[Callable[..., None]] = [regret, stationarity]
 for command in COMMANDS:
     app.command(cls=Command)(command)

@@ -1,0 +1,1 @@
+"""Convergence: regret on convex losses, squared gradients on smooth functions, their bounds."""
