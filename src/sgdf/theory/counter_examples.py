@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import numpy as np
 import torch
 
 from .convergence.descent import Descent
@@ -16,6 +15,9 @@ from .convergence.noise import SKEWED
 from .convergence.problems import linear_losses, noisy_quadratic
 from .convergence.regret import regret
 from .convergence.stationarity import stationarity
+from .fusion import fuse
+from .momentum.moments import momentum_error, momentum_moments
+from .running_moments import running_mean_moments
 
 CONSTANT = Descent(lr=0.2, gamma=0.5)
 """The paper's power: K to the power ½ at every step."""
@@ -77,10 +79,10 @@ def counter_examples() -> tuple[CounterExample, ...]:
         ),
         CounterExample(
             "dimensions",
-            "thm:bias_variance_momentum",
-            "noise N(0, σ²I) gives a variance of at most u²σ²/(1−β) where f is linear",
-            "d = 10, u = 1−β = 0.1, σ = 1",
-            "σ² has to be the total variance of the noise, here 10",
+            "tex 1043",
+            "noise N(0, σ²I) adds at most u²σ²/(1−β) to the variance of momentum",
+            "d = 10, u = 1−β = 0.1, σ = 1, f linear",
+            "the theorem holds with σ² as the total variance of the noise, as its last line says",
             _dimensions,
         ),
         CounterExample(
@@ -167,37 +169,24 @@ def counter_examples() -> tuple[CounterExample, ...]:
 
 
 def _random_target() -> Outcome:
-    """Solve P = A P Aᵀ + b bᵀ for the stationary law of (m, θ), with u = 1 − β."""
-    alpha, beta = 0.1, 0.9
-    weight = 1.0 - beta
-    forward = np.array([[beta, weight], [-alpha * beta, 1.0 - alpha * weight]])
-    noise = weight * np.array([1.0, -alpha])
-    law = np.linalg.solve(
-        np.eye(4) - np.kron(forward, forward), np.outer(noise, noise).ravel()
-    ).reshape(2, 2)
-    # m_t − θ_{t−1} = β m_{t−1} + (u − 1) θ_{t−1} + u ε_t
-    error = np.array([beta, weight - 1.0])
+    error = momentum_error(lam=1.0, sigma=1.0, alpha=0.1, beta=0.9)
+    moments = momentum_moments(lam=1.0, sigma=1.0, alpha=0.1, beta=0.9)
     numbers = {
-        "bias": 0.0,
-        "variance": float(law[0, 0]),
-        "mean squared error": float(error @ law @ error + weight**2),
+        "bias": float(error.bias),
+        "variance": float(moments.var_m),
+        "mean squared error": float(error.mean_square),
     }
-    squared, variance = numbers["mean squared error"], numbers["variance"]
+    bias, variance, squared = numbers.values()
     return Outcome(
-        squared > 1.5 * variance,
-        f"bias² + variance = 0 + {variance:.4f}, mean squared error {squared:.4f}",
+        squared > 1.5 * (bias**2 + variance),
+        f"bias² + variance = {bias**2:g} + {variance:.4f}, mean squared error {squared:.4f}",
         numbers,
     )
 
 
-def _running_mean_weights(beta: float) -> np.ndarray:
-    """Return the weights of g_t, g_{t−1}, … in a settled running mean."""
-    return (1.0 - beta) * beta ** np.arange(1000.0)
-
-
 def _dimensions() -> Outcome:
     beta, dimension = 0.9, 10
-    variance = dimension * float((_running_mean_weights(beta) ** 2).sum())
+    variance = dimension * float(running_mean_moments(beta).variance)
     bound = (1.0 - beta) ** 2 / (1.0 - beta)
     return Outcome(
         variance > bound,
@@ -207,17 +196,21 @@ def _dimensions() -> Outcome:
 
 
 def _fused_variance() -> Outcome:
-    weights = _running_mean_weights(0.9)
-    of_mean = float((weights**2).sum())
-    gain = of_mean / (of_mean + 1.0)
-    fused = (1.0 - gain) * weights
-    fused[0] += gain
-    numbers = {"of m̂": of_mean, "of g": 1.0, "fused": float((fused**2).sum()), "gain": gain}
-    claimed = of_mean / (of_mean + 1.0)
+    moments = running_mean_moments(0.9)
+    of_mean = float(moments.corrected_variance)
+    claimed = fuse(0.0, of_mean, 0.0, 1.0)
+    true = fuse(0.0, of_mean, 0.0, 1.0, covariance=moments.covariance, gain=claimed.gain)
+    numbers = {
+        "of m̂": of_mean,
+        "of g": 1.0,
+        "gain": float(claimed.gain),
+        "claimed": float(claimed.variance),
+        "fused": float(true.variance),
+    }
     return Outcome(
         numbers["fused"] > of_mean,
-        f"Var m̂ = {of_mean:.4f}, fused with K = {gain:.2f}: {numbers['fused']:.4f} "
-        f"(claimed {claimed:.4f})",
+        f"Var m̂ = {of_mean:.4f}, fused with K = {numbers['gain']:.2f}: {numbers['fused']:.4f} "
+        f"(claimed {numbers['claimed']:.4f})",
         numbers,
     )
 
@@ -322,19 +315,32 @@ def _noise_and_gain() -> Outcome:
     )
 
 
-def _beta1_condition() -> Outcome:
-    def margin(beta: float, step: int) -> float:
-        """Return (1−β)/(1−βᵗ) − β(1 + √(t/(t−1))): the coefficient without the rate."""
-        ahead = (1.0 - beta) / (1.0 - beta**step)
-        return ahead - beta * (1.0 + math.sqrt(step / (step - 1)))
+def descent_margin(beta: float, step: int) -> float:
+    r"""Return by how much the condition of Theorem 3.3's proof holds at a step (tex 1909).
 
+    The condition on the rates, :math:`\frac{\alpha_t}{1-\beta_1^t} - \frac{\beta_1(\alpha_{t-1} +
+    \alpha_t)}{2(1-\beta_1)} \ge \frac{\alpha_t}{2(1-\beta_1^t)}`, is for
+    :math:`\alpha_t = \alpha/\sqrt t` the same as
+
+    .. math::
+        \frac{1-\beta_1}{1-\beta_1^t} - \beta_1\Bigl(1 + \sqrt{t/(t-1)}\Bigr) \ge 0
+
+    >>> round(descent_margin(0.9, 2), 2)
+    -1.65
+    """
+    return (1.0 - beta) / (1.0 - beta**step) - beta * (1.0 + math.sqrt(step / (step - 1)))
+
+
+def _beta1_condition() -> Outcome:
     # At t = 2 the condition is β(1 + β)(1 + √2) ≤ 1.
     largest = (math.sqrt(1.0 + 4.0 / (1.0 + math.sqrt(2.0))) - 1.0) / 2.0
     numbers = {
-        "margin at β = 0.9": margin(0.9, 2),
+        "margin at β = 0.9": descent_margin(0.9, 2),
         "largest β": largest,
-        "margin at largest β": margin(largest, 2),
-        "smallest margin at largest β": min(margin(largest, step) for step in range(2, 1000)),
+        "margin at largest β": descent_margin(largest, 2),
+        "smallest margin at largest β": min(
+            descent_margin(largest, step) for step in range(2, 1000)
+        ),
     }
     return Outcome(
         numbers["margin at β = 0.9"] < 0.0,

@@ -2,8 +2,109 @@
 
 from __future__ import annotations
 
-from ...present.plots import Sheet, drawing
-from ...present.styles import HUES
+from typing import Any
+
+import numpy as np
+
+from ...present.plots import Drawing, Sheet, drawing, set_title, use_log_axis
 from ...present.table import OVERALL, Cell, Table
-from ...theory import CounterExample, Outcome, counter_examples
+from ...theory import (
+    CounterExample,
+    Outcome,
+    counter_examples,
+    fuse,
+    linear_losses,
+    regret,
+    running_mean_moments,
+)
+from ...theory.counter_examples import descent_margin
+from .methods import methods
 from .study import Study
+
+BETAS = (0.9, 0.999)
+
+
+def study_counter_examples() -> Study:
+    """Run every counter-example."""
+    found = [(case, case.run()) for case in counter_examples()]
+    refuted = sum(outcome.refutes for _, outcome in found)
+    return Study(
+        name="counter-examples",
+        findings=(
+            *(
+                f"{case.label}: {case.statement}. Case: {case.description}. Found: "
+                f"{outcome.found}. Instead: {case.instead}."
+                for case, outcome in found
+            ),
+            f"{refuted} of {len(found)} statements do not hold as printed; proofs of what holds "
+            "instead are in docs/paper/theory.md.",
+        ),
+        tables=(_table(found),),
+        figure=_figure(),
+        numbers={
+            case.name: {
+                "label": case.label,
+                "statement": case.statement,
+                "case": case.description,
+                "instead": case.instead,
+                "refutes": outcome.refutes,
+                "found": outcome.found,
+                "numbers": dict(outcome.numbers),
+            }
+            for case, outcome in found
+        },
+    )
+
+
+def _table(found: list[tuple[CounterExample, Outcome]]) -> Table:
+    return Table(
+        "counter-examples",
+        OVERALL,
+        "Statements of the paper, and cases in which they do not hold",
+        "Each is one of sgdf.theory.counter_examples(); tex n is line n of the paper's source.",
+        ("counter-example", "statement", "holds", "found"),
+        tuple(
+            (
+                Cell(case.name),
+                Cell(case.label),
+                Cell("no" if outcome.refutes else "yes"),
+                Cell(outcome.found),
+            )
+            for case, outcome in found
+        ),
+        caption="tex n is line n of the paper's source.",
+    )
+
+
+def _figure() -> Drawing:
+    tried = [one for one in methods(0.5) if one.name != "EMA"]
+    lines: dict[str, dict[str, Any]] = {one.name: one.line for one in tried}
+    exact: dict[str, dict[str, Any]] = {
+        "as printed": {"color": "gray", "linestyle": "--"},
+        "exact": {"color": "black", "linestyle": "-"},
+    }
+    with drawing("counter-examples"):
+        sheet = Sheet(3, 3.6, 3.0, [*lines, *exact], columns=3)
+        walk, margin, fusion = sheet.panels
+        handles: dict[str, Any] = {}
+        for one in tried:
+            path = regret(linear_losses(), one.descent(0.2, BETAS), steps=2000, copies=256)
+            (handles[one.name],) = walk.plot(path.steps, path.point, **lines[one.name])
+        use_log_axis(walk, "x")
+        walk.set(xlabel="T", ylabel="mean of θ_T, best at −1", ylim=(-1.05, 1.05))
+        set_title(walk, "Linear losses (tex 1245)")
+        betas = np.linspace(0.0, 0.95, 200)
+        margin.plot(betas, [descent_margin(beta, 2) for beta in betas], **exact["exact"])
+        margin.axhline(0.0, color="gray", linewidth=0.8)
+        margin.set(xlabel="β₁", ylabel="1/(1 + β₁) − β₁(1 + √2)")
+        set_title(margin, "Assumed ≥ 0 (tex 1909), t = 2")
+        moments, gains = running_mean_moments(BETAS[0]), np.linspace(-0.15, 0.3, 200)
+        sources = (0.0, moments.corrected_variance, 0.0, 1.0)
+        for name, covariance in (("exact", moments.covariance), ("as printed", 0.0)):
+            variance = fuse(*sources, covariance=covariance, gain=gains).variance
+            (handles[name],) = fusion.plot(gains, variance, **exact[name])
+        fusion.axhline(float(moments.corrected_variance), color="gray", linewidth=0.8)
+        fusion.text(0.3, float(moments.corrected_variance), "Var m̂ ", ha="right", va="bottom")
+        fusion.set(xlabel="K", ylabel="Var(m̂ + K(g − m̂)),   β₁ = 0.9", ylim=(0.0, 0.2))
+        set_title(fusion, "Fused variance (proof_fusion)")
+        return sheet.legend({name: handles[name] for name in (*lines, *exact)})

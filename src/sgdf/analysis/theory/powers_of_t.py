@@ -11,7 +11,7 @@ from matplotlib.ticker import LogLocator
 
 from ...present.plots import use_log_axis
 
-GUIDE_LINE = {"color": "gray", "linestyle": "-", "linewidth": 0.8}
+GUIDE_LINE: dict[str, Any] = {"color": "gray", "linestyle": "-", "linewidth": 0.8}
 
 
 def slope(steps: Any, values: Any) -> float:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import typer
 
 from ..help import Command, Group
+from .counter_examples import counter_examples
 from .regret import regret
 from .stationarity import stationarity
 
@@ -23,6 +24,6 @@ def theory() -> None:
     """
 
 
-COMMANDS: list[Callable[..., None]] = [regret, stationarity]
+COMMANDS: list[Callable[..., None]] = [regret, stationarity, counter_examples]
 for command in COMMANDS:
     app.command(cls=Command)(command)

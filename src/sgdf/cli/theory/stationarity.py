@@ -8,7 +8,7 @@ from .options import Beta1, Beta2, Copies, Gamma, Seed, Steps
 
 
 def stationarity(
-    steps: Steps = 5000,
+    steps: Steps = 3000,
     copies: Copies = 512,
     gamma: Gamma = 0.5,
     beta1: Beta1 = 0.9,
