@@ -7,7 +7,9 @@ from collections.abc import Callable
 import typer
 
 from ..help import Command, Group
+from .classical import classical
 from .counter_examples import counter_examples
+from .momentum import momentum
 from .regret import regret
 from .stationarity import stationarity
 
@@ -24,6 +26,12 @@ def theory() -> None:
     """
 
 
-COMMANDS: list[Callable[..., None]] = [regret, stationarity, counter_examples]
+COMMANDS: list[Callable[..., None]] = [
+    momentum,
+    classical,
+    regret,
+    stationarity,
+    counter_examples,
+]
 for command in COMMANDS:
     app.command(cls=Command)(command)
