@@ -259,6 +259,7 @@ def test_the_figure_has_the_level_and_the_ranges(tmp_path):
     assert [math.log10(x) for x in bar.get_xdata()] == pytest.approx([-1.25, -0.75])
     low, high = panel.get_ylim()
     assert 70.0 < low < 89.0 < 90.0 < bar.get_ydata()[0] < high
+    assert max(panel.get_yticks()) <= 91.0, "no numbers beside the bars"
     said = {text for reading in found["rates-0"].readings for text in reading.texts}
     assert "good from 0.056 to 0.18: 0.50 decades" in said
 

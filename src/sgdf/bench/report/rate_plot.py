@@ -85,7 +85,8 @@ def _draw(
             labelled.setdefault(curve.name, line)
         use_log_axis(panel, "x")
         panel.set_xlabel("learning rate")
-        panel.set_ylabel(f"{problem.judged_on} {problem.metric} ({problem.direction})")
+        better = f" ({problem.direction})" if len(grids) == 1 else ""  # a small panel has no room
+        panel.set_ylabel(f"{problem.judged_on} {problem.metric}{better}")
         if found is not None:
             _draw_ranges(sheet, panel, found, styles)
         if problem.units[problem.metric][1] == "%":
@@ -161,12 +162,20 @@ def _draw_ranges(sheet: Sheet, panel: Axes, windows: GridWindows, styles: dict[s
     panel.axhline(scale * windows.level, color="0.5", linestyle=":", linewidth=1.2)
     ends = scale * windows.best - BELOW_LEVEL * step, scale * windows.best + ABOVE_BEST * step
     panel.set_ylim(min(ends), max(ends))
+    # Where the bars are, no metric has values: an accuracy would be above 100 %.
+    reached = [
+        tick for tick in panel.get_yticks() if (tick - scale * windows.best) * step <= step**2
+    ]
+    panel.set_yticks([tick for tick in reached if min(ends) <= tick <= max(ends)])
     for index, one in enumerate(windows.curves):
         if one.common is None:
             continue
         height = scale * windows.best + step * (1.0 + 4.5 * index / len(windows.curves))
         ends = one.common.low, one.common.high
-        (bar,) = panel.plot(ends, [height] * 2, color=styles[one.curve.name].color, linewidth=3.0)
+        style = styles[one.curve.name]
+        (bar,) = panel.plot(
+            ends, [height] * 2, color=style.color, linewidth=3.0, marker=style.marker, markersize=5
+        )
         mark(one.curve.optimizer, bar)
         text = f"good from {one.common.ends_in_words}: {one.common.width_in_words} decades"
         sheet.figure.explain(bar, one.curve.name, [text] * 2)
