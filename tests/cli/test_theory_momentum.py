@@ -31,7 +31,7 @@ def test_classical_shows_tables_and_writes_files(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["momentum", "--beta", 1.0], "Invalid beta, expected a number at least 0 and below 1"),
+        (["momentum", "--beta", 1.0], "1 is not at least 0 and below 1"),
         (["momentum", "--beta", 1.5], "--beta"),
         (["momentum", "--sigma", -1.0], "--sigma"),
         (["momentum", "--alpha", 2.0], "No stationary law: alpha * u * lam = 2 is not between"),
@@ -39,7 +39,7 @@ def test_classical_shows_tables_and_writes_files(tmp_path):
         (["momentum", "--beta", 0.5, "--u", 0.1], "Invalid u, expected a number at least 0.5"),
         (["momentum", "--plot", "here.txt"], "does not end in .png"),
         (["classical", "--condition", 0.5], "--condition"),
-        (["classical", "--beta", 1.0], "Invalid beta"),
+        (["classical", "--beta", -0.1], "-0.1 is not at least 0 and below 1"),
     ],
 )
 def test_mistakes_are_named(arguments, message):

@@ -9,6 +9,7 @@ import typer
 from ..console import refuse
 from ..options import JsonFile, PlotFile
 from .frame import present
+from .options import check_decay_rates
 
 
 def classical(
@@ -16,8 +17,8 @@ def classical(
         list[float] | None,
         typer.Option(
             "--beta",
-            min=0.0,
-            max=1.0,
+            metavar="RATE",
+            callback=check_decay_rates,
             help="A momentum, below 1. Default: 0, 0.5 and 0.9. May be repeated.",
         ),
     ] = None,

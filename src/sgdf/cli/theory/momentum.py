@@ -9,6 +9,7 @@ import typer
 from ..console import refuse
 from ..options import JsonFile, PlotFile
 from .frame import present
+from .options import Seed, check_decay_rates
 
 
 def momentum(
@@ -21,8 +22,8 @@ def momentum(
         list[float] | None,
         typer.Option(
             "--beta",
-            min=0.0,
-            max=1.0,
+            metavar="RATE",
+            callback=check_decay_rates,
             help="A decay of the momentum, below 1. Default: 0, 0.5, 0.8, 0.9, 0.95 and 0.99. "
             "May be repeated.",
         ),
@@ -37,7 +38,7 @@ def momentum(
         ),
     ] = None,
     theta0: Annotated[float, typer.Option(help="Where the paths begin.")] = 10.0,
-    seed: Annotated[int, typer.Option(min=0, help="The seed of the simulations.")] = 0,
+    seed: Seed = 0,
     json_file: JsonFile = None,
     plot: PlotFile = None,
 ) -> None:

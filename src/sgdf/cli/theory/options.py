@@ -18,6 +18,17 @@ def check_decay_rate(rate: float) -> float:
     return rate
 
 
+def check_decay_rates(rates: list[float] | None) -> list[float] | None:
+    """Return decay rates.
+
+    Raises:
+        typer.BadParameter: if one is not at least 0 and below 1.
+    """
+    for rate in rates or ():
+        check_decay_rate(rate)
+    return rates
+
+
 Beta1 = Annotated[
     float,
     typer.Option(

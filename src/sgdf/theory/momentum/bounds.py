@@ -54,14 +54,15 @@ def momentum_bounds(
     :math:`\theta_{t-1}` as the target, every step has
 
     .. math::
-        |\mathrm{Bias}_t| &\le \frac{u^2\alpha L\beta G}{(1-\beta)^3}
+        |\mathrm{Bias}_t| &\le \min\Big\{\frac{u^2\alpha L\beta G}{(1-\beta)^3}
             + \frac{u^2\alpha L\beta\sigma}{(1-\beta)^2\sqrt{1-\beta^2}}
-            + \Big|\frac{u(1-\beta^t)}{1-\beta}-1\Big|G \\
+            + |w_t-1|G,\ (w_t+1)G\Big\}, \qquad w_t = \frac{u(1-\beta^t)}{1-\beta} \\
         \mathrm{Var}\,m_t &\le x^2 + \frac{2\beta}{1+\beta}xy + y^2, \qquad
             x = \frac{u\sigma}{\sqrt{1-\beta^2}}, \quad y = \frac{uV}{1-\beta}
 
-    At β = 0 and u = 1 these are 0 and σ² + V², the exact values of SGD. The variance bound is
-    never above the printed one, which therefore holds for the recursion too.
+    At β = 0 and u = 1 these are 0 and σ² + V², the exact values of SGD. A running mean, u = 1 - β,
+    has a bias of at most 2G. The variance bound is never above the printed one, which therefore
+    holds for the recursion too.
     The proofs are in docs/paper/theory.md.
 
     Args:
@@ -101,7 +102,10 @@ def momentum_bounds(
     lag = shift * beta * gradient_norm / left**3
     drift = shift * beta * sigma / (left**2 * math.sqrt(1.0 - beta**2))
     seen = 1.0 - np.power(beta, math.inf if steps is None else np.arange(steps + 1))
-    bias: Array = lag + drift + np.abs(u * seen / left - 1.0) * gradient_norm
+    weights = u * seen / left  # the sum of all weights in m_t
+    bias: Array = np.minimum(
+        lag + drift + np.abs(weights - 1.0) * gradient_norm, (weights + 1.0) * gradient_norm
+    )
     return MomentumBounds(
         printed_bias=shift * gradient_norm / left**3
         + shift * sigma / (math.sqrt(2.0) * left**2.5)
