@@ -27,7 +27,7 @@ def slope(steps: Any, values: Any) -> float:
 
 def draw_power(panel: Axes, steps: Any, power: float) -> Line2D:
     """Draw a power of T over the last decade, below the end of all curves of a panel."""
-    below = 0.7 * min(float(np.asarray(line.get_ydata())[-1]) for line in panel.get_lines())
+    below = 0.5 * min(float(np.asarray(line.get_ydata())[-1]) for line in panel.get_lines())
     near = np.asarray(steps) / steps[-1]
     (line,) = panel.plot(steps, np.where(near < 0.1, np.nan, below * near**power), **GUIDE_LINE)
     return line

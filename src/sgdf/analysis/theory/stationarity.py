@@ -110,10 +110,10 @@ def _findings(
     names = [one.name for one in tried]
     sgd, _, constant, fading = (by_step[name] for name in names)
     return (
-        f"With skewed noise {names[2]} comes to rest where the mean of its estimate is 0, at a "
-        f"gradient of {constant.point[-1]:.2f}, not 0: its E‖∇f‖² at T = {steps:,} is "
-        f"{constant.last[-1]:.3f}. {names[3]} has {fading.last[-1]:.3f}, and SGD "
-        f"{sgd.last[-1]:.3f}.",
+        f"With skewed noise, at T = {steps:,}, {names[2]} has a mean gradient of "
+        f"{constant.point[-1]:.2f} and E‖∇f‖² = {constant.last[-1]:.3f}: it rests where the mean "
+        f"of its estimate is 0, not that of the gradient. {names[3]} has {fading.point[-1]:.2f} "
+        f"and {fading.last[-1]:.3f}; SGD has {sgd.point[-1]:.2f} and {sgd.last[-1]:.3f}.",
         "With γₜ = γ/√t the mean of E‖∇f‖² is at most O(log T/√T) + dε for every β₁ and rates "
         "α/√t, and O(1/√T) + dε for rates α/√T. At this T the bound is "
         f"{fading.bound[-1]:.0f} and {by_horizon[names[3]].bound[-1]:.0f}, and what was measured "

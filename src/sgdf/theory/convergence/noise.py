@@ -53,10 +53,9 @@ class DiscreteNoise:
     odds: tuple[float, ...]
 
     def __post_init__(self) -> None:
-        if len(self.values) != len(self.odds) or not self.values:
-            raise ValueError(
-                f"Invalid odds, one for each of {len(self.values)} values: {self.odds}"
-            )
+        check_finite(self.values)
+        if len(self.values) != len(self.odds):
+            raise ValueError(f"Invalid odds, expected {len(self.values)} of them: {self.odds}")
         if min(self.odds) < 0.0 or not math.isclose(sum(self.odds), 1.0):
             raise ValueError(f"Invalid odds, not probabilities that add up to 1: {self.odds}")
 

@@ -1,0 +1,70 @@
+"""``sgdf theory regret``, ``stationarity`` and ``counter-examples`` as people type them."""
+
+import json
+import re
+
+import pytest
+from commands import sgdf
+
+from sgdf.analysis.theory import counter_examples as study
+from sgdf.theory import counter_examples
+
+SMALL = ("--steps", 120, "--copies", 8)
+
+
+@pytest.mark.parametrize("command", ["regret", "stationarity"])
+def test_tables_numbers_and_picture(command, tmp_path):
+    files = tmp_path / "new" / "numbers.json", tmp_path / "picture.png"
+    said = sgdf("theory", command, *SMALL, "--json", files[0], "--plot", files[1])
+    assert "SGDF, γₜ = 0.5/√t" in said
+    assert "T = 120" in said
+    assert files[1].read_bytes()[:4] == b"\x89PNG"
+    numbers = json.loads(files[0].read_text())
+    assert numbers["settings"]["copies"] == 8
+    for rates in ("rates α/√t", "rates α/√T"):
+        for curves in numbers[rates].values():
+            assert set(curves) == {"SGD", "EMA", "SGDF, γ = 0.5", "SGDF, γₜ = 0.5/√t"}
+            assert all(curve["steps"][-1] == 120 for curve in curves.values())
+
+
+def test_options_reach_the_filter():
+    said = sgdf("theory", "regret", *SMALL, "--gamma", 2, "--beta1", 0.5, "--beta2", 0)
+    assert "SGDF, γ = 2" in said
+    other = sgdf("theory", "regret", *SMALL, "--gamma", 2, "--beta1", 0.5, "--beta2", 0.9)
+    numbers, others = (re.findall(r"SGDF, γ = 2 +(\S+)", text) for text in (said, other))
+    assert numbers != others
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("--beta1", 1.0),
+        ("--beta1", -0.1),
+        ("--beta2", 1.0),
+        ("--steps", 5),
+        ("--copies", 1),
+        ("--gamma", 0),
+        ("--seed", -1),
+        ("--plot", "picture.gif"),
+    ],
+)
+@pytest.mark.parametrize("command", ["regret", "stationarity"])
+def test_values_outside_their_range_are_refused(command, option, value):
+    assert option in sgdf("theory", command, option, value, code=2)
+
+
+def test_every_counter_example_is_listed(monkeypatch, tmp_path):
+    """The quick ones stand for all, so that the test is quick."""
+    quick = [
+        case
+        for case in counter_examples()
+        if case.name in ("random-target", "fused-variance", "beta1-condition")
+    ]
+    monkeypatch.setattr(study, "counter_examples", lambda: quick)
+    said = sgdf("theory", "counter-examples", "--json", tmp_path / "numbers.json")
+    assert "3 of 3 statements do not hold as printed" in said
+    numbers = json.loads((tmp_path / "numbers.json").read_text())
+    for case in quick:
+        assert case.label in said
+        assert case.instead in said
+        assert numbers[case.name]["refutes"] is True
