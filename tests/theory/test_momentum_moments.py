@@ -193,6 +193,19 @@ def test_how_far_the_stationary_equation_is_from_the_recursion(rule):
     assert correlation == pytest.approx(math.sqrt(a / (2.0 * (1.0 + beta))))
 
 
+def test_mean_paths_meet_as_momentum_grows():
+    """With a = 1 - β: the largest gap within 5/(1-β) steps falls to 0 as β → 1."""
+    gaps = []
+    for beta in (0.9, 0.99, 0.999, 0.9999):
+        recursion, equation = (
+            momentum_moments(1.0, 0.0, 1.0, beta, steps=round(5.0 / (1.0 - beta)), model=m)
+            for m in ("recursion", "sde")
+        )
+        gaps.append(np.abs(recursion.mean_theta - equation.mean_theta).max())
+    assert gaps == sorted(gaps, reverse=True)
+    assert gaps[-1] < 0.01
+
+
 @given(settled())
 def test_the_stationary_error_in_closed_form(rule):
     lam, sigma, alpha, beta, u = rule
@@ -202,6 +215,8 @@ def test_the_stationary_error_in_closed_form(rule):
     expected /= (1 - beta) * (2 * (1 + beta) - a)
     assert found.mean_square == pytest.approx(expected, rel=1e-6)
     assert found.bias == 0.0
+    equation = (u**2 + a) * sigma**2 / (2 * (1 - beta))
+    assert momentum_error(*rule, model="sde").mean_square == pytest.approx(equation, rel=1e-9)
 
 
 @pytest.mark.parametrize("model", ["recursion", "sde"])
