@@ -121,6 +121,7 @@ def test_at_least_is_said_where_the_grid_ends(tmp_path):
     fill(tmp_path, {"sgdf": tent(0.9, 0.1), "sgd": tent(0.9, 10.0)})
     row = windows_table(tmp_path)["points", "64", "sgd"]
     assert width(row).text.startswith("at least 0.25")
+    assert width(row).parts["is at least"] == 1.0, "a CSV file has only numbers"
     assert "≥ 10" in row["good rates"].text
 
 

@@ -330,9 +330,9 @@ def _range_cell(window: Window | None) -> Cell:
 
 
 def _width_cell(window: Window | None) -> Cell:
-    if window is None:
-        return Cell("0", 0.0, {"": 0.0})
-    return Cell(window.width_in_words, window.width, {"": window.width})
+    width, cut = (window.width, window.is_cut) if window else (0.0, False)
+    text = window.width_in_words if window else "0"
+    return Cell(text, width, {"": width, "is at least": float(cut)})
 
 
 def _tolerance_in_words(windows: GridWindows) -> str:

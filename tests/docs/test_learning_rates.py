@@ -1,0 +1,85 @@
+"""The page about learning rates: its tables are those of the records."""
+
+import csv
+from collections import defaultdict
+
+import pytest
+
+from locations import ROOT
+from sgdf.bench.report.sample_cells import mean_cell
+from sgdf.bench.report.statistics import Sample
+from sgdf.bench.spec.read import load
+
+PAGE = ROOT / "docs" / "results" / "learning-rates.md"
+RECORDS = ROOT / "records" / "rates"
+MOMENTA = (0.0, 0.5, 0.9)
+
+
+def record(name):
+    with (RECORDS / f"{name}.csv").open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def table_under(head):
+    """Return the rows of the table of the page whose head begins so, cell by cell."""
+    _, _, rest = PAGE.read_text().partition(f"\n| {head}")
+    lines = rest.split("\n\n")[0].splitlines()[2:]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+
+
+# Classical momentum
+
+
+def losses(name):
+    """Return the training losses by batch size, reach and momentum; None of a run that diverged."""
+    found = defaultdict(list)
+    for row in record(name):
+        momentum = float(row["beta"])
+        reach = float(f"{float(row['lr']) / (1.0 - momentum):.3g}")
+        loss = float(row["train loss"]) if row["train loss"] else None
+        found[int(row["batch_size"]), reach, momentum].append(loss)
+    return found
+
+
+def shown(values):
+    return "diverged" if None in values else mean_cell(Sample(tuple(values))).text
+
+
+@pytest.mark.parametrize(("name", "count"), [("momentum-rates", 81), ("momentum-batch", 243)])
+def test_the_records_of_momentum_are_whole(name, count):
+    rows = record(name)
+    keys = {run.optimizer.options["lr"] for run in load(name).runs}
+    assert len(rows) == len(load(name).runs) == count
+    assert {float(row["lr"]) for row in rows} == keys
+    assert {row["state"] for row in rows} <= {"finished", "diverged"}
+
+
+def test_the_table_of_momentum_and_rates():
+    found = losses("momentum-rates")
+    reaches = sorted({reach for _, reach, _ in found})
+    expected = [
+        [f"{reach:g}", *(shown(found[32, reach, momentum]) for momentum in MOMENTA)]
+        for reach in reaches
+    ]
+    assert table_under("lr / (1 − β) |") == expected
+
+
+def best(found, batch, momentum):
+    """Return the reach with the lowest mean loss at which no run diverged, and the losses."""
+    curve = {
+        r: v for (b, r, m), v in found.items() if (b, m) == (batch, momentum) and None not in v
+    }
+    return min(curve.items(), key=lambda item: Sample(tuple(item[1])).mean)
+
+
+def test_the_table_of_momentum_and_batches():
+    found = losses("momentum-batch")
+    expected = []
+    for batch in (32, 256, 1100):
+        cells, means = [], []
+        for momentum in MOMENTA:
+            reach, values = best(found, batch, momentum)
+            cells.append(f"{mean_cell(Sample(tuple(values))).text} at {reach:g}")
+            means.append(Sample(tuple(values)).mean)
+        expected.append([str(batch), *cells, f"{means[2] / means[0]:.2g}"])
+    assert table_under("batch | SGD") == expected
