@@ -18,10 +18,10 @@ from sgdf.theory import (
     filter_steps,
     gain_law,
     jump_response,
-    kalman,
     mmse_gain,
     noise_change_response,
     noise_response,
+    steady_kalman,
 )
 from sgdf.theory.noise_laws import rare
 
@@ -32,7 +32,7 @@ def test_the_steps_are_the_librarys():
     """The optimizer itself, at a learning rate of 1, moves by the estimates."""
     gradients = np.random.default_rng(0).normal(size=(20, 3))
     param = torch.nn.Parameter(torch.zeros(3, dtype=torch.float64))
-    optimizer = sgdf.SGDF([param], lr=1.0, eps=1e-3, betas=(0.8, 0.95), gamma=0.7)
+    optimizer = sgdf.SGDF([param], lr=1.0, foreach=False, eps=1e-3, betas=(0.8, 0.95), gamma=0.7)
     steps = filter_steps(gradients, betas=(0.8, 0.95), gamma=0.7, eps=1e-3)
     for gradient, step in zip(gradients, steps, strict=True):
         before = param.detach().clone()
@@ -66,28 +66,16 @@ def test_the_gain_does_not_see_drift():
 
 
 def test_errors_on_random_walks():
-    """The running mean's is the closed form; the Kalman filter has less, and the gain is its.
+    """The running mean's is the closed form; the Kalman filter has less, and less.
 
     An error averages 500 walks of some 1,000/19 independent pieces: 1 % is a standard error.
     """
     found = on_random_walks()
     drift = np.array(DRIFTS)
     np.testing.assert_allclose(found.mean_error, (0.81 * drift + 0.01) / 0.19, rtol=0.05)
-    best = [
-        kalman(
-            np.zeros(2000),
-            transition=1.0,
-            process_noise=one,
-            observation_noise=1.0,
-            initial_variance=1.0,
-        )
-        for one in drift
-    ]
-    errors = np.array([one.signal_variance[-1] for one in best])
-    assert (errors < found.estimate_error).all()
-    gains = np.array([one.gain[-1].item() for one in best])
-    assert gains[0] < 0.001
-    assert gains[-1] > 0.9  # where the filter's is 0.24 as ever
+    best = steady_kalman(process_noise=drift, observation_noise=1.0)
+    assert (best.signal_variance < found.estimate_error).all()
+    assert best.gain[-1] > 0.9  # where the filter's is 0.24 as ever
     # Where the running mean lags, the estimate is better than it, and worse than the gradient.
     np.testing.assert_allclose(found.estimate_error[[0, 3, 4]], [0.103, 0.250, 3.1], rtol=0.05)
 
@@ -98,16 +86,16 @@ def test_the_gain_answers_to_a_change_of_noise_and_forgets_it():
     The noise falls to a tenth, or rises to ten times; then the gain is far from what it was.
     """
     for factor, low, high in ((0.1, 0.90, 0.95), (10.0, 0.07, 0.12)):
-        found = noise_change_response(factor)
+        found = noise_change_response(factor, steps=3000, settled=1000)
         assert np.isnan(found.predicted[:30]).all()
-        windows = [slice(start, start + 100) for start in (30, 300, 1000, 3000, 4900)]
+        windows = [slice(start, start + 100) for start in (30, 300, 1000, 2900)]
         means = [found.powered_gain[window].mean() for window in windows]
         np.testing.assert_allclose(
             means, [found.predicted[window].mean() for window in windows], rtol=0.02
         )
         extreme = slice(30, 100) if factor < 1 else slice(1, 10)
         assert low < found.powered_gain[extreme].mean() < high
-        assert len(found.steps) == len(found.powered_gain) == 5001
+        assert len(found.steps) == len(found.powered_gain) == 3001
 
 
 def test_tails_raise_the_gain():

@@ -110,7 +110,7 @@ def test_with_the_mean_before_the_derivation_is_right(beta1, steps):
 def test_the_filters_estimate_has_more_variance_than_its_mean():
     """On steady normal noise 0.103 (γ = ½) and 0.061 (γ = 1), where the mean has 0.053.
 
-    500 series of 1,000 steps: a standard error is 1.5 % at most, of errors that are 16 and 95 %
+    1,000 series of 500 steps: a standard error is 1.5 % at most, of errors that are 16 and 95 %
     apart.
     """
     for gamma, expected in ((0.5, 0.1026), (1.0, 0.0613)):

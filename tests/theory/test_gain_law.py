@@ -78,7 +78,7 @@ def test_a_quantile_has_its_probability(beta1, probability):
 def test_the_filter_has_this_law(betas):
     """The mean gain and its root on normal noise, within 5 standard errors and 0.1 %.
 
-    500 series of 1,000 steps after the first 1,000. A single gain has a deviation below 0.3, and
+    1,000 series of 500 steps after the first 500. A single gain has a deviation below 0.3, and
     residuals are nearly independent: 5 standard errors are at most 0.0021, exceeded by one seed
     in a million. The 0.1 % is for what is left of the start, and for the law that is taken for s.
     """

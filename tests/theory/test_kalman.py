@@ -7,7 +7,29 @@ import pytest
 import torch
 
 import sgdf
-from sgdf.theory import kalman
+from sgdf.theory import kalman, steady_kalman
+
+
+@pytest.mark.parametrize("transition", [1.0, 0.9, -0.5, 0.0, 1.1])
+@pytest.mark.parametrize("drift", [0.0, 1e-3, 0.19, 10.0])
+def test_it_settles_at_the_closed_form(transition, drift):
+    """Of a random walk, of AR(1), and of a signal that grows."""
+    model = {"transition": transition, "process_noise": drift, "observation_noise": 2.0}
+    found = kalman(np.zeros(500), **model, initial_variance=1.0)
+    steady = steady_kalman(**model)
+    # A constant is known better and better, like 1/t: there the limit is 0.
+    slack = 1 / 500 if drift == 0.0 and transition == 1.0 else 1e-12
+    assert found.gain[-1].item() == pytest.approx(float(steady.gain), rel=1e-9, abs=slack)
+    assert found.signal_variance[-1] == pytest.approx(
+        float(steady.signal_variance), rel=1e-9, abs=2 * slack
+    )
+
+
+def test_a_steady_state_needs_noise():
+    with pytest.raises(ValueError, match="Invalid observation_noise, not a positive variance: 0"):
+        steady_kalman(process_noise=1.0, observation_noise=0.0)
+    with pytest.raises(ValueError, match="Invalid process_noise, not a variance: -1"):
+        steady_kalman(process_noise=-1, observation_noise=1.0)
 
 
 @pytest.mark.parametrize("drift", [0.01, 0.05, 1.0, 10.0])

@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import matplotlib as mpl
 import numpy as np
@@ -193,6 +193,19 @@ def shorten(name: str, most: int = LONGEST_NAME) -> str:
     """
     name, end = one_line(name), most * 2 // 5 + 1
     return name if len(name) <= most else f"{name[: most - end - 1]}…{name[-end:]}"
+
+
+def legend_within(
+    panel: Axes,
+    place: Literal["upper left", "upper center", "upper right", "lower left", "lower right"],
+) -> None:
+    """Draw a small legend inside a panel, where its lines are not those of other panels.
+
+    Args:
+        panel: whose lines have labels.
+        place: where the panel is free.
+    """
+    panel.legend(fontsize=7.5, loc=place, handlelength=2.0, borderaxespad=0.3)
 
 
 def set_title(panel: Any, name: str) -> None:

@@ -34,7 +34,7 @@ from .filter_response import (
 from .fusion import Fusion, effective_variance, fuse, mmse_gain
 from .gain import GainLaw, SteadyGain, gain_law, steady_gain
 from .influence import influence, influence_bound
-from .kalman import KalmanOutput, kalman
+from .kalman import KalmanOutput, SteadyKalman, kalman, steady_kalman
 from .momentum.bounds import MomentumBounds, momentum_bounds
 from .momentum.classical import BestContraction, best_contraction, contraction, excess_loss
 from .momentum.moments import (
@@ -79,6 +79,7 @@ __all__ = [
     "SmoothFunction",
     "StationarityCurve",
     "SteadyGain",
+    "SteadyKalman",
     "best_contraction",
     "contraction",
     "counter_examples",
@@ -115,4 +116,5 @@ __all__ = [
     "stationarity",
     "stationarity_bound",
     "steady_gain",
+    "steady_kalman",
 ]

@@ -170,8 +170,8 @@ def noise_response(
     *,
     betas: tuple[float, float] = (0.9, 0.999),
     gamma: float = 0.5,
-    elements: int = 500,
-    steps: int = 2000,
+    elements: int = 1000,
+    steps: int = 1000,
     seed: int = 0,
 ) -> NoiseResponse:
     """Measure gain, bias and errors where the gradient is noise alone, of mean 0 and variance 1.
@@ -300,6 +300,8 @@ class JumpResponse(NamedTuple):
 
     gain: Array
     """The mean gain."""
+    powered_gain: Array
+    """The mean of the gain's power, which is the weight of the gradient."""
     mean_share: Array
     """The running mean, as a share of the jump."""
     estimate_share: Array
@@ -350,7 +352,12 @@ def jump_response(
     # All jumps meet the same noise: their differences are not of chance.
     gradients = (mean[:, None] + random.standard_normal(elements) for mean in means)
     found = [
-        (step.gain.mean(1), step.mean.mean(1) / jumps, step.estimate.mean(1) / jumps)
+        [
+            step.gain.mean(1),
+            (step.gain**gamma).mean(1),
+            step.mean.mean(1) / jumps,
+            step.estimate.mean(1) / jumps,
+        ]
         for step in filter_steps(gradients, betas=betas, gamma=gamma)
     ]
     return JumpResponse(*np.array(found[settled:]).transpose(1, 0, 2))

@@ -127,6 +127,64 @@ def kalman(
     )
 
 
+class SteadyKalman(NamedTuple):
+    """What a Kalman filter of a number settles at."""
+
+    gain: Array
+    """How much of the innovation the estimate takes."""
+    signal_variance: Array
+    """The variance of its error."""
+
+
+def steady_kalman(
+    *, transition: ArrayLike = 1.0, process_noise: ArrayLike, observation_noise: ArrayLike
+) -> SteadyKalman:
+    r"""Return gain and error that :func:`kalman` settles at, for a random walk or AR(1).
+
+    The signal is :math:`x_t = \varphi x_{t-1} + w_t`, a random walk if :math:`\varphi = 1`, and
+    :math:`x_t + v_t` is observed. The variance of the prediction, :math:`P^-`, is the positive
+    root of
+
+    .. math::
+        {P^-}^2 - \left( Q - (1-\varphi^2) R \right) P^- - QR = 0, \qquad
+        K = \frac{P^-}{P^- + R}, \qquad P = K R.
+
+    Args:
+        transition: :math:`\varphi`. Arguments may be arrays; they broadcast.
+        process_noise: Q, the variance of w.
+        observation_noise: R, the variance of v, positive.
+
+    Raises:
+        ValueError: if a variance is negative, or R is 0.
+
+    Example:
+        >>> from sgdf.theory import steady_kalman
+        >>> walk = steady_kalman(process_noise=[0.05, 1.0], observation_noise=1.0)
+        >>> walk.gain.round(3)  # also the error: the noise's variance is 1
+        array([0.2  , 0.618])
+        >>> found = steady_kalman(transition=0.9, process_noise=0.19, observation_noise=1.0)
+        >>> float(found.gain.round(3))  # of a signal that is as large as the noise
+        0.304
+    """
+    phi, drift, noise = (
+        np.asarray(value, dtype=np.float64)
+        for value in (transition, process_noise, observation_noise)
+    )
+    if not ((drift >= 0.0) & np.isfinite(drift)).all():
+        raise ValueError(f"Invalid process_noise, not a variance: {process_noise!r}")
+    if not ((noise > 0.0) & np.isfinite(noise)).all():
+        raise ValueError(
+            f"Invalid observation_noise, not a positive variance: {observation_noise!r}"
+        )
+    half = 0.5 * (drift - (1.0 - phi**2) * noise)
+    root = np.sqrt(half**2 + drift * noise)
+    # Of the two forms of the root, the one whose terms have the same sign.
+    below = drift * noise / np.where(half < 0.0, root - half, 1.0)
+    predicted = np.where(half < 0.0, below, half + root)
+    gain = predicted / (predicted + noise)
+    return SteadyKalman(gain, gain * noise)
+
+
 def _covariance(value: Any, size: int, name: str) -> Array:
     """Return a covariance as a matrix; a number stands for that times the identity."""
     given = np.asarray(value, dtype=np.float64)

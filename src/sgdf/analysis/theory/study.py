@@ -47,6 +47,15 @@ class Study:
         path.write_text(json.dumps({"study": self.name, **plain}, indent=1) + "\n")
 
 
+def name_powered_gain(gamma: float) -> str:
+    """Return how tables and axes name the gain's power.
+
+    >>> name_powered_gain(0.5), name_powered_gain(1.0), name_powered_gain(0.25)
+    ('√K', 'K', 'K^0.25')
+    """
+    return {0.5: "√K", 1.0: "K"}.get(gamma, f"K^{gamma:g}")
+
+
 def _without_arrays(value: Any) -> Any:
     """Return a value with arrays as lists, and numbers of NumPy as Python's."""
     if isinstance(value, Mapping):

@@ -9,6 +9,8 @@ import typer
 from ..help import Command, Group
 from .classical import classical
 from .counter_examples import counter_examples
+from .fusion import fusion
+from .gain import gain
 from .momentum import momentum
 from .regret import regret
 from .stationarity import stationarity
@@ -29,6 +31,8 @@ def theory() -> None:
 COMMANDS: list[Callable[..., None]] = [
     momentum,
     classical,
+    gain,
+    fusion,
     regret,
     stationarity,
     counter_examples,
