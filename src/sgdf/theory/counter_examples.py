@@ -66,7 +66,7 @@ def counter_examples() -> tuple[CounterExample, ...]:
         >>> from sgdf.theory import counter_examples
         >>> case = next(one for one in counter_examples() if one.name == "beta1-condition")
         >>> case.label, case.run().refutes
-        ('tex 1909', True)
+        ('source line 1909', True)
     """
     return (
         CounterExample(
@@ -79,7 +79,7 @@ def counter_examples() -> tuple[CounterExample, ...]:
         ),
         CounterExample(
             "dimensions",
-            "tex 1043",
+            "source line 1043",
             "noise N(0, σ²I) adds at most u²σ²/(1−β) to the variance of momentum",
             "d = 10, u = 1−β = 0.1, σ = 1, f linear",
             "the theorem holds with σ² as the total variance of the noise, as its last line says",
@@ -95,7 +95,7 @@ def counter_examples() -> tuple[CounterExample, ...]:
         ),
         CounterExample(
             "biased-estimate",
-            "tex 655",
+            "source line 655",
             "the gain minimises the mean squared error of the estimate",
             "a fixed parameter with gradient 0; noise 9 with probability 0.1, else −1",
             "symmetric noise leaves the estimate unbiased; γ_t = γ₀/√t removes the bias in time",
@@ -103,7 +103,7 @@ def counter_examples() -> tuple[CounterExample, ...]:
         ),
         CounterExample(
             "gain-at-most-one",
-            "proof_scaling (tex 1245)",
+            "proof_scaling (source line 1245)",
             "a gain of at most 1 is the sole requirement of the convergence guarantees",
             "losses 10.5θ with probability 0.1, else −θ, on [−1, 1]; α_t = 0.2/√t; γ = ½",
             "γ_t = γ₀/√t: average regret falls like 1/√T",
@@ -127,7 +127,7 @@ def counter_examples() -> tuple[CounterExample, ...]:
         ),
         CounterExample(
             "empty-criterion",
-            "tex 1537",
+            "source line 1537",
             "an algorithm converges if E(T)/T → 0",
             "an algorithm that never moves, on ½θ² from θ = 3",
             "the criterion that the theorem bounds: E(T) → 0",
@@ -135,7 +135,7 @@ def counter_examples() -> tuple[CounterExample, ...]:
         ),
         CounterExample(
             "noise-and-gain",
-            "tex 1804, 1831",
+            "source lines 1804, 1831",
             "E⟨∇f, K ⊙ ζ⟩ = 0, because K and ζ are independent",
             "∇f = 1 at a fixed parameter; noise 9 with probability 0.1, else −1; γ = ½",
             "K_t depends on g_t; γ_t = γ₀/√t makes K̃ → 1, and then it holds in the limit",
@@ -143,7 +143,7 @@ def counter_examples() -> tuple[CounterExample, ...]:
         ),
         CounterExample(
             "beta1-condition",
-            "tex 1909",
+            "source line 1909",
             "the coefficient of ‖∇f‖² is positive if the learning rate is small enough",
             "the rate cancels: (1−β)/(1−βᵗ) ≥ β(1 + √(t/(t−1))) at t = 2, β = 0.9",
             "no condition on β₁ is needed if γ_t = γ₀/√t (stationarity_bound)",
@@ -151,7 +151,7 @@ def counter_examples() -> tuple[CounterExample, ...]:
         ),
         CounterExample(
             "gain-keeps-changing",
-            "tex 1912",
+            "source line 1912",
             "the sum of all changes of the gain is bounded by a constant",
             "normal gradients, γ = ½: the sum at T = 500 and at T = 2,000",
             "it is 0.29 T for γ = ½, and O(√T) for γ_t = γ₀/√t",
@@ -316,7 +316,7 @@ def _noise_and_gain() -> Outcome:
 
 
 def descent_margin(beta: float, step: int) -> float:
-    r"""Return by how much the condition of Theorem 3.3's proof holds at a step (tex 1909).
+    r"""Return by how much the condition of Theorem 3.3's proof holds at a step (source line 1909).
 
     The condition on the rates, :math:`\frac{\alpha_t}{1-\beta_1^t} - \frac{\beta_1(\alpha_{t-1} +
     \alpha_t)}{2(1-\beta_1)} \ge \frac{\alpha_t}{2(1-\beta_1^t)}`, is for

@@ -24,6 +24,18 @@ from sgdf.theory import (
 VALUES = strategies.lists(strategies.floats(-1.0, 1.0), min_size=1, max_size=30)
 
 
+@given(VALUES, strategies.floats(-5.0, 5.0), strategies.floats(-5.0, 5.0))
+def test_the_lemmas_that_hold_as_printed(values, one, other):
+    """lem.B.4: a loss is above its tangent. lem.B.5: Σ g²/√t ≤ 2G²√T."""
+    for problem in (linear_losses(), squared_losses()):
+        here, there, drawn = torch.tensor([[one], [other], values[:1]], dtype=torch.float64)
+        difference = problem.loss(here, drawn) - problem.loss(there, drawn)
+        assert difference <= problem.gradient(here, drawn) * (here - there) + 1e-12
+    squares = np.cumsum(np.square(values) / np.sqrt(np.arange(1, len(values) + 1)))
+    bound = 2.0 * np.max(np.abs(values)) ** 2 * np.sqrt(np.arange(1, len(values) + 1))
+    assert (squares <= bound).all()
+
+
 @pytest.mark.parametrize("gamma_decay", [0.0, 0.5])
 @pytest.mark.parametrize("schedule", ["step", "horizon"])
 def test_it_is_the_regret_of_the_optimizer(gamma_decay, schedule):

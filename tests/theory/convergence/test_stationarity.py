@@ -1,5 +1,6 @@
 """Squared gradients on smooth functions: the theorem that holds, step by step, and its rates."""
 
+import itertools
 import math
 
 import numpy as np
@@ -61,6 +62,50 @@ def test_every_step_obeys_the_inequality_of_the_proof(function, descent):
         out = descent.filtered(gradient + noise.draw(generator, step, 1, shape)[0], mean, var, step)
         mean, var = out.mean, out.var
         point = (point - rate * out.estimate).clamp(*function.box)
+
+
+@given(strategies.lists(strategies.floats(-6.0, 6.0), min_size=3, max_size=3))
+def test_a_step_gains_what_the_lemma_says(values):
+    """Lemma non-assume, for any three points ξ_t, ξ_{t+1} and θ_t."""
+    function = noisy_logarithm()
+    before, after, theta = torch.tensor(values, dtype=torch.float64)[:, None]
+    step = after - before
+    allowed = (
+        0.5 * function.smoothness * (before - theta).square()
+        + function.smoothness * step.square()
+        + function.gradient(theta) * step
+    )
+    assert (function.value(after) - function.value(before) <= allowed.sum(-1) + 1e-12).all()
+
+
+def test_the_auxiliary_sequence_moves_as_printed():
+    """ξ_{t+1} − ξ_t by its definition, and expanded in m_{t−1}, g_t and g_{t−1} (source line 1651)."""
+    beta, steps = 0.9, 30
+    descent = Descent(lr=0.3)
+    gradients = SKEWED.draw(torch.Generator().manual_seed(1), 1, steps, (4,))
+    mean = var = torch.zeros(4, dtype=torch.float64)
+    thetas, means, gains = [torch.zeros(4, dtype=torch.float64)], [mean], []
+    rates = descent.rates(steps)
+    for step, gradient in enumerate(gradients, start=1):
+        out = descent.filtered(gradient, mean, var, step)
+        mean, var = out.mean, out.var
+        thetas.append(thetas[-1] - rates[step - 1] * out.estimate)
+        means.append(mean)
+        gains.append(out.gain)
+    share = beta / (1.0 - beta)
+    auxiliary = [thetas[0]]
+    auxiliary += [new + share * (new - old) for old, new in itertools.pairwise(thetas)]
+    for t in range(2, steps + 1):
+        rate, before = rates[t - 1], rates[t - 2]
+        gain, gain_before = gains[t - 1], gains[t - 2]
+        held = rate * (1.0 - gain) / (1.0 - beta**t)
+        held_before = before * (1.0 - gain_before) / (1.0 - beta ** (t - 1))
+        expanded = (
+            -share * means[t - 1] * (held - held_before)
+            - (held + rate * gain / (1.0 - beta)) * gradients[t - 1]
+            + share * before * gain_before * gradients[t - 2]
+        )
+        assert torch.allclose(auxiliary[t] - auxiliary[t - 1], expanded, atol=1e-12)
 
 
 @settings(max_examples=15)

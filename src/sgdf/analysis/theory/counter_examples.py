@@ -61,7 +61,7 @@ def _table(found: list[tuple[CounterExample, Outcome]]) -> Table:
         "counter-examples",
         OVERALL,
         "Statements of the paper, and cases in which they do not hold",
-        "Each is one of sgdf.theory.counter_examples(); tex n is line n of the paper's source.",
+        "Each is one of sgdf.theory.counter_examples().",
         ("counter-example", "statement", "holds", "found"),
         tuple(
             (
@@ -72,7 +72,7 @@ def _table(found: list[tuple[CounterExample, Outcome]]) -> Table:
             )
             for case, outcome in found
         ),
-        caption="tex n is line n of the paper's source.",
+        caption="Source lines are those of the paper's TeX.",
     )
 
 
@@ -92,12 +92,12 @@ def _figure() -> Drawing:
             (handles[one.name],) = walk.plot(path.steps, path.point, **lines[one.name])
         use_log_axis(walk, "x")
         walk.set(xlabel="T", ylabel="mean of θ_T, best at −1", ylim=(-1.05, 1.05))
-        set_title(walk, "Linear losses (tex 1245)")
+        set_title(walk, "Linear losses (line 1245)")
         betas = np.linspace(0.0, 0.95, 200)
         margin.plot(betas, [descent_margin(beta, 2) for beta in betas], **exact["exact"])
         margin.axhline(0.0, color="gray", linewidth=0.8)
         margin.set(xlabel="β₁", ylabel="1/(1 + β₁) − β₁(1 + √2)")
-        set_title(margin, "Assumed ≥ 0 (tex 1909), t = 2")
+        set_title(margin, "Assumed ≥ 0 (line 1909), t = 2")
         moments, gains = running_mean_moments(BETAS[0]), np.linspace(-0.15, 0.3, 200)
         sources = (0.0, moments.corrected_variance, 0.0, 1.0)
         for name, covariance in (("exact", moments.covariance), ("as printed", 0.0)):
