@@ -79,7 +79,7 @@ def test_a_step_gains_what_the_lemma_says(values):
 
 
 def test_the_auxiliary_sequence_moves_as_printed():
-    """ξ_{t+1} − ξ_t by its definition, and expanded in m_{t−1}, g_t and g_{t−1} (source line 1651)."""
+    """ξ_{t+1} − ξ_t by its definition, and expanded as in source line 1656."""
     beta, steps = 0.9, 30
     descent = Descent(lr=0.3)
     gradients = SKEWED.draw(torch.Generator().manual_seed(1), 1, steps, (4,))
