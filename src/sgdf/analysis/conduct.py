@@ -58,6 +58,10 @@ class Analysis(Protocol):
     def settings(self) -> Mapping[str, Any]:
         """Everything that the measured values depend on, beside the run; plain JSON."""
 
+    @property
+    def options(self) -> Mapping[str, Any]:
+        """The options of its command by their names, for the page to show; plain TOML."""
+
     def measure(self, run: AnalysedRun, record: Record, progress: Progress) -> None:
         """Measure what the record does not have yet, and keep each value as it comes."""
 

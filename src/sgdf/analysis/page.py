@@ -75,7 +75,7 @@ def _document(
         failures=(),
         details=(
             Detail(
-                "analysis", "The analysis", f"# {command}\n{tomli_w.dumps(analysis.settings)}", ()
+                "analysis", "The analysis", f"# {command}\n{tomli_w.dumps(analysis.options)}", ()
             ),
             *(
                 Detail(run.run.key, name, tomli_w.dumps(run.run.as_table()), ())

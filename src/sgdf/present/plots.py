@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import math
 import textwrap
 import warnings
 from collections.abc import Iterator, Sequence
@@ -21,7 +22,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import NullFormatter, PercentFormatter
+from matplotlib.ticker import FixedLocator, NullFormatter, PercentFormatter
 
 from .formats import one_line
 
@@ -134,15 +135,23 @@ class Sheet:
         height: the height of a panel with its labels, in inches.
         names: the entries of the legend.
         columns: the largest number of panels in a row.
+        beside: inches to the right of all panels, for an upright bar beside the first row:
+            the attribute ``beside``, which is None without them.
     """
 
     def __init__(
-        self, count: int, width: float, height: float, names: Sequence[str], columns: int = 3
+        self,
+        count: int,
+        width: float,
+        height: float,
+        names: Sequence[str],
+        columns: int = 3,
+        beside: float = 0.0,
     ) -> None:
         columns = min(columns, count)
         rows = -(-count // columns)
         self.in_cell = rows * columns > count and len(names) * LINE < height
-        across = columns * width
+        across = columns * width + beside
         longest = max((len(shorten(name)) for name in names), default=0)
         self.legend_columns = max(1, min(6, int(across / (LETTER * longest + HANDLE))))
         lines = 0 if self.in_cell else -(-len(names) // self.legend_columns)
@@ -167,6 +176,12 @@ class Sheet:
             for x, y in self.cells[:count]
         ]
         self._free = (width / across, height / tall)
+        self.beside: Axes | None = None
+        if beside:
+            _, y, _, upright = self.panels[0].get_position().bounds
+            self.beside = self.figure.add_axes(
+                ((columns * width + 0.05) / across, y, 0.14 / across, upright)
+            )
 
     def legend(self, labelled: dict[str, Any]) -> Drawing:
         """Draw the legend, given the lines by their names, and return the figure."""
@@ -237,10 +252,35 @@ def show_per_cent(panel: Axes, which: str = "y") -> None:
     axis.set_major_formatter(PercentFormatter(100.0))
 
 
-def use_log_axis(panel: Axes, which: str) -> None:
-    """Make the ``"x"`` or ``"y"`` axis logarithmic, its numbers written without formulas."""
+def log_ticks(low: float, high: float, numbers: int = 3) -> list[float]:
+    """Return what a logarithmic axis names between two values: few numbers, but several.
+
+    >>> log_ticks(0.3, 4.0), log_ticks(1e-3, 10.0)
+    ([0.3, 1.0, 3.0], [0.001, 0.01, 0.1, 1.0, 10.0])
+    """
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    ticks: list[float] = []
+    for digits in ((1,), (1, 3), (1, 2, 5), (1, 1.5, 2, 3, 4, 5, 6, 8)):
+        ticks = [float(f"{digit}e{power}") for power in powers for digit in digits]
+        ticks = [tick for tick in ticks if low <= tick <= high]
+        if len(ticks) >= numbers:
+            break
+    return ticks
+
+
+def use_log_axis(panel: Axes, which: str, numbers: int = 0) -> None:
+    """Make the ``"x"`` or ``"y"`` axis logarithmic, its numbers written without formulas.
+
+    Args:
+        panel: what is drawn is in it already.
+        which: the axis.
+        numbers: how many are written along it at least, if its range is less than some powers of
+            ten; by default only the powers are.
+    """
     panel.set(**{f"{which}scale": "log"})
     axis = panel.xaxis if which == "x" else panel.yaxis
+    if numbers:
+        axis.set_major_locator(FixedLocator(log_ticks(*axis.get_view_interval(), numbers)))
     axis.set_major_formatter("{x:g}")
     axis.set_minor_formatter(NullFormatter())
 

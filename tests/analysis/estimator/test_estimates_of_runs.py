@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import math
+import re
 
 import pytest
 import torch
@@ -147,8 +148,37 @@ def test_the_page_has_all_tables_and_figures(tmp_path, monkeypatch):
     assert written == {f"estimator-{name}.csv" for name in tables} | {
         f"estimator-{name}.{kind}" for name in ("training", "gain") for kind in ("png", "pdf")
     }
+    assert "needs at least 3 seeds" in document.summary[1]
+    for plot in document.plots:
+        if plot.name == "estimator-training":
+            (panel,) = plot.figure.axes
+            low, high = panel.get_ylim()
+            assert sum(low <= tick <= high for tick in panel.get_yticks()) >= 3
     text = (tmp_path / "tables/estimator-parts.csv").read_text()
     assert text.count("half-batch Kalman") == 1
+
+
+def test_the_estimates_are_tested_over_three_seeds(tmp_path, monkeypatch):
+    monkeypatch.setattr(page, "SIGNALS", ())
+    analysis = dataclasses.replace(QUICK, every=2)
+    runs = [points(seed) for seed in (0, 1, 2)]
+    measured = measure_runs(analysis, runs, tmp_path, lambda run, share: None)
+    summary = analysis.contents(measured).summary
+    assert re.search(r"than EMA, β 0.9 in [01] \([01] significantly\)", summary[0])
+    assert not any("needs at least" in line for line in summary)
+
+
+def test_a_gain_without_a_standard_error_has_a_dash_and_a_reason(tmp_path, monkeypatch):
+    monkeypatch.setattr(page, "SIGNALS", ())
+    analysis = dataclasses.replace(QUICK, every=2, steps=4)
+    measured = measure_runs(analysis, [points()], tmp_path, lambda run, share: None)
+    (table,) = [
+        one for one in analysis.contents(measured).tables if one.name == "estimator-gain-classes"
+    ]
+    texts = [cell.text for cell in table.rows[0][1:] if "±" in cell.text]
+    assert texts
+    assert all(text.endswith("± –") for text in texts)
+    assert "fewer than three" in table.about
 
 
 def test_a_page_without_measurements_says_so(tmp_path):

@@ -139,6 +139,8 @@ def test_a_panel_for_each_setting_and_a_line_for_each_step(place):
         assert len(plot.figure.axes) == count  # adam has no scale
         for panel in plot.figure.axes:
             assert [text.get_text() for text in panel.get_yticklabels()] == ["3", "6", "9", "12"]
+        assert {panel.get_xlabel() for panel in plot.figure.axes} not in ({""}, set())
+        assert len({panel.get_ylim() for panel in plot.figure.axes}) == 1
         same = len({panel.get_xlim() for panel in plot.figure.axes}) == 1
         assert same == (view != "directions")
 
@@ -159,7 +161,7 @@ def test_a_step_with_a_high_peak_does_not_flatten_the_others(place):
     (panel,) = plot.figure.axes
     ridges = [line for line in panel.get_lines() if len(line.get_xdata()) > 2]
     heights = [np.ptp(line.get_ydata()) for line in ridges]
-    assert all(3.0 < height < 15.0 for height in heights)  # lines are 3 steps apart
+    assert all(1.5 < height < 6.0 for height in heights)  # lines are 3 steps apart
 
 
 def test_an_axis_of_less_than_a_power_of_ten_has_several_numbers(place):
@@ -188,7 +190,8 @@ def test_the_findings_name_order_shifts_and_number_of_tensors(contents):
     places = [chain.index(name) for name in ("sgd-ema (", "sgdf (", "sgd-vanilla (1)", "sgd-cm")]
     assert places == sorted(places)
     assert "of 6 tensors" in first
-    assert [line.count("5.") for line in others] == [0, 1, 1]
+    assert "difference in deviation is significant needs at least 3 seeds" in others[0]
+    assert [line.count("5.") for line in others[1:]] == [0, 1, 1]
 
 
 def test_without_plain_sgd_directions_are_held_against_their_own_gradients(place):
@@ -197,6 +200,11 @@ def test_without_plain_sgd_directions_are_held_against_their_own_gradients(place
     columns = table(contents, "gradients-deviation").columns
     assert "deviation / own gradient" in columns
     assert "deviation / sgd-vanilla" not in columns
+    about = table(contents, "gradients-deviation").about
+    assert "relative to that of the setting's own gradients" in about
+    assert "same step and with the same seed" not in about, "of a column that is not there"
+    assert "adds each gradient with the weight u" in about
+    assert "gradient of sgd-ema" in table(contents, "gradients-tensors").columns
     rows = rows_of(table(contents, "gradients-tensors"))
     assert 0.0 < rows[ALL]["sgdf"].order < 1.0
 

@@ -13,7 +13,7 @@ from bench_tasks import run_of
 from kept_runs import do
 from sgdf.analysis.conduct import measure_runs
 from sgdf.analysis.landscape import measure
-from sgdf.analysis.landscape.figures import contour_plot
+from sgdf.analysis.landscape.figures import contour_plot, surface_plot
 from sgdf.analysis.landscape.findings import LandscapeFindings
 from sgdf.analysis.landscape.lines import lines_between
 from sgdf.analysis.landscape.measure import Landscape
@@ -186,6 +186,17 @@ def test_the_page_has_numbers_for_all_runs_and_lines(measured, tmp_path):
     assert len((tmp_path / "index.html").read_text()) < 1_000_000
 
 
+def test_the_page_has_the_options_as_the_command_names_them(measured, tmp_path):
+    analysis = dataclasses.replace(SMALL, seed=3, lines="all")
+    document = write_analysis(analysis, measured, "sgdf analyze landscape mine", tmp_path)
+    block = document.details[0].spec
+    assert "direction_seed = 3" in block
+    assert "\nseed" not in block
+    assert 'lines = "all"' in block
+    assert 'level = "0.5 above the largest loss of a network"' in block
+    assert "lines" not in analysis.settings, "records of earlier versions would not be found"
+
+
 def test_each_task_has_its_own_level_and_order(measured, tmp_path):
     """A loss that is low for one task says nothing about another."""
     store = Store(tmp_path / "store")
@@ -213,6 +224,24 @@ def test_the_loss_has_the_same_name_as_on_the_page_of_the_hessian(measured, tmp_
     document = write_analysis(SMALL, measured, "sgdf analyze landscape mine", tmp_path)
     assert "loss on these examples" in document.tables[0].columns
     assert "raining loss" not in (tmp_path / "index.html").read_text()
+
+
+def test_the_bar_of_colours_is_beside_the_first_row_and_surfaces_have_labels(measured):
+    three = [
+        dataclasses.replace(one, run=dataclasses.replace(one.run, setting=str(index)))
+        for index, one in enumerate(measured[:3])
+    ]
+    findings = LandscapeFindings(three)
+    for plot in (contour_plot, surface_plot):
+        figure = plot(findings, SMALL.positions, "").figure
+        *panels, bar = sorted(figure.axes, key=lambda axes: axes.get_position().x0)
+        assert len(panels) == 3
+        assert bar.get_ylabel() == "loss on these examples"
+        assert {round(axes.get_position().y0, 6) for axes in figure.axes} == {
+            round(bar.get_position().y0, 6)
+        }
+        assert bar.get_position().x1 < 1.0
+        assert all(axes.get_xlabel() and axes.get_ylabel() for axes in panels)
 
 
 def test_the_pixels_of_a_map_have_their_points_in_the_middle(measured):

@@ -60,6 +60,27 @@ def test_each_number_has_a_panel_with_means_and_bands(tmp_path):
     assert readings["sgd"][-1] == "step 20: 14, 2 seeds"
 
 
+def test_numbers_of_bundled_probes_are_in_words_and_compared_on_the_same_axis(tmp_path):
+    numbers = {"cosine_raw": 0.1, "cosine_ema": 0.9, "error_raw": 80.0, "error_ema": 0.2}
+    rows = [row(step, "estimate", **numbers) for step in (1, 2)]
+    rows += [row(2, "estimate", error_ema=0.001), row(1, "mine:Own", first_size=1, last_size=9.0)]
+    probed_run(tmp_path, rows)
+    panels = plot_of(tmp_path).figure.axes
+    assert [(panel.get_title(), panel.get_ylabel()) for panel in panels] == [
+        ("estimate: raw gradient", "cosine with true gradient"),
+        ("estimate: EMA", "cosine with true gradient"),
+        ("estimate: raw gradient", "relative squared error"),
+        ("estimate: EMA", "relative squared error"),
+        ("Own: first_size", "first_size"),
+        ("Own: last_size", "last_size"),
+    ]
+    limits = [panel.get_ylim() for panel in panels]
+    assert limits[0] == limits[1] != limits[2] == limits[3]
+    assert limits[4] != limits[5]
+    assert limits[0][0] < 0.1 < 0.9 < limits[0][1]
+    assert [panel.get_yscale() for panel in panels[2:4]] == ["log", "log"]
+
+
 def test_a_report_without_probes_has_no_such_plot_and_reads_no_file_twice(tmp_path, monkeypatch):
     folder, opened = make_run(tmp_path, [0.3, 0.6]), []
     read = run_folder.read_rows
@@ -98,7 +119,7 @@ def test_optimizers_of_one_task_have_panels_of_their_own(tmp_path):
     rows = [row(1, "update-size", name, ratio=0.1) for name in ("critic", "generator")]
     probed_run(tmp_path, rows)
     assert list(panels_of(tmp_path)) == [
-        "update-size of critic: ratio", "update-size of generator: ratio"
+        "update-size of critic: update", "update-size of generator: update"
     ]  # fmt: skip
 
 

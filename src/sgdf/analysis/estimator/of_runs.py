@@ -64,6 +64,11 @@ class EstimatesOfRuns:
         """Everything that the measured values depend on, beside the run."""
         return asdict(self)
 
+    @property
+    def options(self) -> Mapping[str, Any]:
+        """The options of the command."""
+        return self.settings
+
     def filters(self) -> list[ShadowFilter]:
         """Return all filters that watch."""
         found = [one for beta in self.beta1 for one in filters_of(beta)]

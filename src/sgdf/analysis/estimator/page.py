@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import operator
 import statistics
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
 from ...bench.report.optimizer_styles import optimizer_styles
+from ...bench.report.pairs import SIGNIFICANT
 from ...bench.report.sample_cells import mean_cell
-from ...bench.report.statistics import Sample
+from ...bench.report.statistics import FEWEST_SEEDS, Sample, holm, p_value
 from ...present.plots import Drawing, Plot, Sheet, drawing, set_title, use_log_axis
 from ...present.table import NOTHING, Cell, Table, number_cell
 from ...present.words import listed, plural
@@ -85,6 +88,8 @@ def _gains(setting: MeasuredSetting) -> list[Any]:
 
 
 def _with_error(value: float, error: float) -> Cell:
+    if math.isnan(error):
+        return Cell(f"{value:.3f} ± {NOTHING}", value, {"": value})
     return Cell(f"{value:.3f} ± {error:.3f}", value, {"": value, "error": error})
 
 
@@ -104,14 +109,31 @@ def _summary(beta: float, settings: Sequence[MeasuredSetting]) -> list[str]:
             HalfBatchKalman(),
         )
     )
-    means = {name: [_mse(one, name).mean for one in settings] for name in (sgdf, *others)}
-    closer = [
-        f"than {name} in {sum(map(operator.lt, means[sgdf], means[name]))}" for name in others
+    pairs = [(name, setting) for name in others for setting in settings]
+    differences = [
+        Sample(tuple(map(operator.sub, _mse(one, sgdf).values, _mse(one, name).values)))
+        for name, one in pairs
+    ]
+    tests = holm(
+        [p_value(each) if len(each.values) >= FEWEST_SEEDS else None for each in differences]
+    )
+    closer, significant = Counter[str](), Counter[str]()
+    for (name, _), difference, p in zip(pairs, differences, tests, strict=True):
+        closer[name] += difference.mean < 0.0
+        significant[name] += difference.mean < 0.0 and p is not None and p < SIGNIFICANT
+    counts = [
+        f"than {name} in {closer[name]}"
+        + (f" ({significant[name]} significantly)" if any(p is not None for p in tests) else "")
+        for name in others
     ]
     lines = [
         f"Of {plural(len(settings), 'setting')}, the estimate of {sgdf} is closer to the "
-        f"full-batch gradient {listed(closer)}."
+        f"full-batch gradient {listed(counts)}."
     ]
+    if all(p is None for p in tests):
+        lines.append(
+            f"Whether a difference is significant needs at least {FEWEST_SEEDS} seeds of a setting."
+        )
     for size, words in (
         (CLASSES[0], "below one standard error"),
         (CLASSES[-1], "above ten standard errors"),
@@ -218,7 +240,9 @@ def _gain_table(settings: Sequence[MeasuredSetting]) -> Table:
         "estimator-gain-classes",
         GAIN,
         "The best gain and SGDF's, by the size of the residual",
-        "The size is |r|/√v, in standard errors of the mean. ± is one standard error.",
+        "The size is |r|/√v, in standard errors of the mean. ± is one standard error, by the "
+        f"jackknife over the measured steps; ± {NOTHING} where fewer than three of them have such "
+        "residuals, which is too few for it.",
         ("setting", *(f"{what}, {title}" for title in titles for what in ("best", "SGDF"))),
         tuple(rows),
     )
@@ -265,7 +289,7 @@ def _training_figure(beta: float, settings: Sequence[MeasuredSetting]) -> Drawin
                 curves = [relative_curve(run, one.name) for run in runs]
                 medians = [statistics.median(values) for values in zip(*curves, strict=False)]
                 (handles[one.name],) = panel.plot(steps, medians, linewidth=1.3, **_style(one))
-            use_log_axis(panel, "y")
+            use_log_axis(panel, "y", numbers=3)
             set_title(panel, setting.name)
             panel.set(xlabel="step", ylabel="relative error")
         return sheet.legend(handles)

@@ -40,6 +40,11 @@ class GradientAnalysis:
         bins = {"smallest": SMALLEST, "largest": LARGEST, "per_decade": PER_DECADE}
         return {"every": self.every, "steps": self.steps, "bins": bins}
 
+    @property
+    def options(self) -> Mapping[str, Any]:
+        """The options of the command, and the bins of all histograms."""
+        return {**self.settings, "tensor": list(self.tensors)}
+
     def check(self, runs: Sequence[AnalysedRun]) -> None:
         """Refuse runs of different tasks, whose tensors have nothing to do with each other.
 

@@ -10,6 +10,7 @@ from ...bench.errors import SpecError
 from ...present.plots import Plot
 from ...present.words import listed
 from ..conduct import Contents, Measured
+from ..significance import significant_differences
 from .curves import deviation_plot, loss_plot, mean_plot
 from .measure import ALL, check_tensors
 from .ridges import VIEWS, ridge_plot
@@ -69,15 +70,15 @@ def _ridge_plots(
 def _findings(settings: Sequence[SettingSeries]) -> Iterator[str]:
     """Yield in sentences: the order of the deviations, the shifts, and what limits them."""
     if (reference := reference_of(settings)) is not None:
-        yield _order_of_deviations(settings, reference)
+        yield from _order_of_deviations(settings, reference)
     for layer, tensor in end_layers(settings[0]).items():
         shifts = [
             f"{float(np.mean(largest_shift(setting, tensor, 'direction'))):.2g} ({setting.name})"
             for setting in settings
         ]
         yield (
-            f"Largest mean of the direction in units of its deviation, {layer} ({tensor}): "
-            f"{listed(shifts)}."
+            "Largest mean of the direction in units of its standard deviation, "
+            f"{layer} ({tensor}): {listed(shifts)}."
         )
     alone = [setting.name for setting in settings if len(setting.runs) == 1]
     if alone:
@@ -100,13 +101,25 @@ def _diverged(measured: Sequence[Measured]) -> Iterator[str]:
             )
 
 
-def _order_of_deviations(settings: Sequence[SettingSeries], reference: SettingSeries) -> str:
-    comparable = [setting for setting in settings if setting.runs.keys() & reference.runs.keys()]
-    sizes = {
-        setting.name: float(np.mean(typical_deviation(setting, reference)))
-        for setting in comparable
+def _order_of_deviations(
+    settings: Sequence[SettingSeries], reference: SettingSeries
+) -> Iterator[str]:
+    """Yield the order of the settings, and which of their differences are significant."""
+    by_seed = {
+        setting.name: dict(
+            zip(
+                [seed for seed in setting.runs if seed in reference.runs],
+                map(float, typical_deviation(setting, reference)),
+                strict=True,
+            )
+        )
+        for setting in settings
+        if setting.runs.keys() & reference.runs.keys()
     }
-    ordered = sorted(comparable, key=lambda setting: sizes[setting.name])
+    sizes = {name: float(np.mean(list(values.values()))) for name, values in by_seed.items()}
+    ordered = sorted(
+        (setting for setting in settings if setting.name in sizes), key=lambda s: sizes[s.name]
+    )
     names = single_tensors(reference)
     by_tensor = [
         [float(np.mean(median(s.relative_deviation(name, reference), axis=1))) for s in ordered]
@@ -114,7 +127,8 @@ def _order_of_deviations(settings: Sequence[SettingSeries], reference: SettingSe
     ]
     agreeing = sum(row == sorted(row) for row in by_tensor)
     chain = " < ".join(f"{setting.name} ({sizes[setting.name]:.2g})" for setting in ordered)
-    return (
-        f"Deviation of the direction relative to {REFERENCE}'s, the median over steps and tensors: "
-        f"{chain}. This order holds in {agreeing} of {len(names)} tensors."
+    yield (
+        f"Standard deviation of the direction relative to {REFERENCE}'s, the median over steps and "
+        f"tensors: {chain}. This order holds in {agreeing} of {len(names)} tensors."
     )
+    yield from significant_differences(by_seed, "deviation")

@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from matplotlib.ticker import LogLocator
 
 from ...present.plots import Drawing, Plot, Sheet, band, drawing, mark, use_log_axis
 from .measure import ALL
@@ -35,8 +34,8 @@ def deviation_plot(settings: Sequence[SettingSeries], tensors: Sequence[str]) ->
         DEVIATION,
         f"Deviation of the direction relative to that of {REFERENCE}",
         "At the same step and with the same seed; the mean over the seeds, with a band from the "
-        "lowest to the highest. Where the title says so, the direction is divided by what a steady "
-        "gradient is multiplied by.",
+        "lowest to the highest. Where the title says so, the direction is divided by u/(1-β), what "
+        "a steady gradient is multiplied by.",
         figure,
     )
 
@@ -126,9 +125,7 @@ def _figure(
                 sheet.figure.explain(line, setting.name, texts)
                 labelled.setdefault(setting.name, line)
             if log:
-                use_log_axis(panel, "y")
-                # Less than a power of ten would leave the axis with a single number.
-                panel.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+                use_log_axis(panel, "y", numbers=3)
             panel.set_title(title)
             panel.set_xlabel("step")
             panel.set_ylabel(label)

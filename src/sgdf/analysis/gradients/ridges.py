@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -20,17 +21,23 @@ VIEWS = {
     "scaled": "directions divided by u/(1-β)",
 }
 """What can be drawn of a tensor, by a word for the file's name."""
+LABELS = {
+    "gradients": "element of the gradient",
+    "directions": "element of the direction",
+    "scaled": "element, divided by u/(1-β)",
+}
+"""The words below the axis of each view."""
 MOST_LINES = 10
 POINTS = 121
 REACH = 4.5
 """The axis reaches to this many robust deviations on either side of 0."""
-HEIGHT, HIGHEST = 1.8, 3.5
+HEIGHT, HIGHEST = 1.2, 1.8
 """The height of a panel's median line and where higher ones are cut, in distances between lines."""
 _ABOUT = (
     "Kernel density estimates at {steps}, made of the histograms with a normal kernel; its "
-    f"deviation is {BANDWIDTH:g} of the distribution's, which is estimated by the middle half of "
-    "the elements. The dotted line is 0, and a dot marks the mean; a flat top is a peak that was "
-    "cut. {axes}{seeds}"
+    f"standard deviation is {BANDWIDTH:g} of the distribution's, which is estimated by the middle "
+    "half of the elements. The dotted line is 0, and a dot marks the mean; a flat top is a peak "
+    "that was cut. {axes}{seeds}"
 )
 
 
@@ -66,12 +73,13 @@ def ridge_plot(settings: Sequence[SettingSeries], tensor: str, view: str, name: 
     if not shown:
         return None
     drawn = [line for setting in shown for line in lines[setting.name]]
+    steps = sorted({line.step for line in drawn})
     with drawing(name):
         sheet = Sheet(len(shown), 3.0, 3.0, [])
         for panel, setting in zip(sheet.panels, shown, strict=True):
             own = lines[setting.name]
-            _draw(panel, setting, own, _reach(own if view == "directions" else drawn))
-    steps = sorted({line.step for line in drawn})
+            _draw(panel, setting, own, _reach(own if view == "directions" else drawn), steps)
+            panel.set_xlabel(LABELS[view])
     seeds = sorted(settings[0].runs)
     about = _ABOUT.format(
         steps=f"steps {steps[0]} to {steps[-1]}" if len(steps) > 1 else f"step {steps[0]}",
@@ -101,10 +109,17 @@ def _reach(lines: Sequence[_Line]) -> float:
     return float(REACH * np.median([line.width for line in lines]))
 
 
-def _draw(panel: Axes, setting: SettingSeries, lines: Sequence[_Line], reach: float) -> None:
+def _draw(
+    panel: Axes,
+    setting: SettingSeries,
+    lines: Sequence[_Line],
+    reach: float,
+    steps: Sequence[int],
+) -> None:
+    """Draw the lines of a setting; all panels have the same steps on their upright axis."""
     at = np.linspace(-reach, reach, POINTS)
     densities = [line.density(at) for line in lines]
-    apart = lines[1].step - lines[0].step if len(lines) > 1 else 1
+    apart = min((after - before for before, after in itertools.pairwise(steps)), default=1)
     # The highest peak is no measure: one step with tiny gradients would flatten all others.
     factor = HEIGHT * apart / float(np.median([estimate.max() for estimate in densities]))
     panel.axvline(0.0, color="black", linestyle=":", linewidth=0.9)
@@ -122,7 +137,8 @@ def _draw(panel: Axes, setting: SettingSeries, lines: Sequence[_Line], reach: fl
             mark(setting.optimizer, dot)
     set_title(panel, setting.name)
     panel.set_xlim(-reach, reach)
-    panel.set_yticks([line.step for line in lines])
+    panel.set_yticks(steps)
+    panel.set_ylim(steps[0] - 0.5 * apart, steps[-1] + HIGHEST * apart)
     panel.set_ylabel("step")
     panel.grid(axis="x", visible=False)
     panel.ticklabel_format(axis="x", style="sci", scilimits=(0, 0))

@@ -24,6 +24,10 @@ from .series import (
 
 DEVIATION, MEAN = "Deviation", "Mean"
 """The sections of the page that tables belong to."""
+ABOUT_U = (
+    "Momentum adds each gradient with the weight u to the sum before, which decays by β: a steady "
+    "gradient becomes u/(1-β) times as large, which is 1 for a running mean."
+)
 SMALLEST_SHIFT = 1e-4
 """Means below this many deviations are as good as 0: rounding and weight decay reach so far."""
 
@@ -65,14 +69,21 @@ def deviation_table(settings: Sequence[SettingSeries]) -> Table:
                 *map(_cell, skews),
             )
         )
+    compared = (
+        f"The deviation of the direction is relative to that of {REFERENCE} at the same step and "
+        "with the same seed, then divided by u/(1-β) so that forms of momentum can be compared, "
+        "and relative to the setting's own gradients."
+        if reference
+        else "The deviation of the direction is relative to that of the setting's own gradients; "
+        f"with a run of {REFERENCE}, which is plain SGD, it would be shown relative to that too."
+    )
     return Table(
         "gradients-deviation",
         DEVIATION,
         "Directions by setting",
-        f"The deviation of the direction relative to that of {REFERENCE} at the same step and with "
-        "the same seed; then divided by u/(1-β), which a steady gradient is multiplied by, so that "
-        "forms of momentum can be compared; and relative to the setting's own gradients. Each is "
-        "the median over the steps, then over the tensors; so is the skew, without its sign.",
+        f"A deviation is the standard deviation of the elements of a tensor. {compared} {ABOUT_U} "
+        "Each is the median over the steps, then over the tensors; so is the skew, without its "
+        "sign.",
         (
             "setting",
             f"deviation / {REFERENCE}",
@@ -104,9 +115,9 @@ def mean_table(settings: Sequence[SettingSeries]) -> Table:
         "gradients-mean",
         MEAN,
         "Means in units of the deviation",
-        "The mean over the elements of a tensor, divided by their deviation at the same step: the "
-        "largest over the steps, without its sign, and the median over the steps, with it. The "
-        "gradient of softmax has mean 0 over the classes, so the last layer's is 0 but for "
+        "The mean over the elements of a tensor, divided by their standard deviation at the same "
+        "step: the largest over the steps, without its sign, and the median over the steps, with "
+        "it. The gradient of softmax has mean 0 over the classes, so the last layer's is 0 but for "
         "rounding, and a direction whose mean is not 0 there was shifted by the optimizer (weight "
         "decay shifts it by about a thousandth).",
         ("tensor", "setting", "gradient, largest", "direction, largest", "direction, median"),
@@ -139,9 +150,9 @@ def tensor_table(settings: Sequence[SettingSeries]) -> Table:
         "gradients-tensors",
         DEVIATION,
         "Directions by tensor",
-        f"The deviation of the gradient of {base.name}, and by setting the deviation of the "
-        f"direction relative to {held}: medians over the steps.",
-        ("tensor", "elements", "gradient", *(setting.name for setting in settings)),
+        f"The standard deviation of the elements of the gradient in the runs of {base.name}, and "
+        f"by setting that of the direction relative to {held}: medians over the steps.",
+        ("tensor", "elements", f"gradient of {base.name}", *(setting.name for setting in settings)),
         tuple(rows),
     )
 

@@ -59,6 +59,11 @@ class HessianOfRuns:
         """Everything that the measured values depend on, beside the run."""
         return asdict(self)
 
+    @property
+    def options(self) -> Mapping[str, Any]:
+        """The options of the command."""
+        return self.settings
+
     def measure(self, run: AnalysedRun, record: Record, progress: Progress) -> None:
         """Measure eigenvalues and trace; every product is kept until all are measured."""
         task, model = run.open()

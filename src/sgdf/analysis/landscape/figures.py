@@ -12,13 +12,15 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import LogNorm
 
 from ...bench.report.optimizer_styles import optimizer_styles
-from ...present.plots import Plot, Sheet, band, drawing, mark, set_title, use_log_axis
+from ...present.plots import Plot, Sheet, band, drawing, log_ticks, mark, set_title, use_log_axis
 from ...present.styles import DASHES, HUES, Style
 from ..settings import LOSS_ON_EXAMPLES, styled
 from .findings import LandscapeFindings, LineGroup, Planes
 from .numbers import own_level
 
 COLOURS, HIGHLIGHT = "viridis", "#FF3B30"
+BAR = 0.75
+"""Inches for the bar with the colours, beside the panels."""
 HIGHEST = 10.0
 """Maps end at this multiple of the loss that all runs are compared at: further up, networks differ
 in nothing but how wrong they are."""
@@ -99,7 +101,7 @@ def surface_plot(findings: LandscapeFindings, positions: Sequence[float], sectio
     with drawing("landscape-surfaces"):
         maps = _Maps(findings, width=3.2, height=2.9)
         x, y = np.meshgrid(positions, positions)
-        ticks = _ticks(maps.lowest, maps.highest)
+        ticks = log_ticks(maps.lowest, maps.highest)
         for panel, one in maps.panels():
             losses, solid = maps.drawable(one), _in_three_dimensions(panel)
             # Heights are logarithms: axes in three dimensions have no logarithmic scale.
@@ -112,6 +114,8 @@ def surface_plot(findings: LandscapeFindings, positions: Sequence[float], sectio
             )
             solid.set_zlim(np.log10(maps.lowest), np.log10(maps.highest))
             solid.set_zticks([float(np.log10(tick)) for tick in ticks], [f"{t:g}" for t in ticks])
+            solid.set_xlabel("first direction", fontsize=7, labelpad=-6)
+            solid.set_ylabel("second direction", fontsize=7, labelpad=-6)
             set_title(solid, one.run.name)
         about = "The planes of the contours as surfaces; the height is the logarithm of the loss."
         return Plot("landscape-surfaces", section, "Surfaces", about, maps.sheet.figure)
@@ -185,21 +189,20 @@ class _Maps:
         if not self.lowest < self.highest:
             self.lowest, self.highest = 0.5 * self.highest, 2.0 * self.highest
         self.norm = LogNorm(self.lowest, self.highest)
-        self.sheet = Sheet(len(self.planes) + 1, width, height, [])
-        bar = self.sheet.panels[-1]
-        place = bar.get_position()
-        bar.set_position((place.x0, place.y0, 0.06 * place.width, place.height))
+        self.sheet = Sheet(len(self.planes), width, height, [], beside=BAR)
+        bar = self.sheet.beside
+        assert bar is not None, "there is room for it"
         colours = self.sheet.figure.colorbar(ScalarMappable(self.norm, COLOURS), cax=bar)
         cast("Any", colours.solids).set_rasterized(True)
         bar.grid(False)
-        ticks = _ticks(self.lowest, self.highest)
+        ticks = log_ticks(self.lowest, self.highest)
         colours.set_ticks(ticks, labels=[f"{tick:g}" for tick in ticks])
         colours.minorticks_off()
         colours.set_label(LOSS_ON_EXAMPLES)
 
     def panels(self) -> Iterator[tuple[Axes, Planes]]:
         """Yield each panel with the planes of its run."""
-        yield from zip(self.sheet.panels, self.planes, strict=False)
+        yield from zip(self.sheet.panels, self.planes, strict=True)
 
     def drawable(self, one: Planes) -> np.ndarray:
         """Return the losses of the first plane, within the range of the colours."""
@@ -207,24 +210,12 @@ class _Maps:
         return np.asarray(np.clip(losses, self.lowest, self.highest))
 
 
-def _ticks(low: float, high: float) -> list[float]:
-    """Return the losses between two that a logarithmic axis names: few, but several."""
-    for digits in ((1,), (1, 3), (1, 2, 5), (1, 1.5, 2, 3, 4, 5, 6, 8)):
-        ticks = [digit * 10.0**power for power in range(-9, 10) for digit in digits]
-        ticks = [tick for tick in ticks if low <= tick <= high]
-        if len(ticks) >= 3:
-            break
-    return ticks
-
-
 def _use_loss_axis(panel: Axes) -> None:
     """Make the upright axis logarithmic, with losses that can be read, if they differ widely."""
     values = np.concatenate([np.asarray(line.get_ydata(), float) for line in panel.get_lines()])
     values = values[np.isfinite(values) & (values > 0.0)]
     if len(values) and values.max() > 3.0 * values.min():
-        use_log_axis(panel, "y")
-        ticks = _ticks(*panel.get_ylim())
-        panel.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
+        use_log_axis(panel, "y", numbers=3)
         panel.set_yticks([], minor=True)
 
 

@@ -14,6 +14,8 @@ from .lines import Statistics
 SMALLEST_STEP = 1e-4
 """With a smaller one, losses in single precision differ by their rounding alone."""
 
+DEFAULT_LEVEL = "0.5 above the largest loss of a network"
+
 
 @dataclass(frozen=True)
 class LandscapeOptions:
@@ -31,6 +33,8 @@ class LandscapeOptions:
         step: the distance of the second differences that the curvature is computed from.
         level: the loss that all runs are compared at; by default it follows from the largest loss
             of a network.
+        lines: which networks are joined by lines: ``"seeds"`` of a setting, ``"all"`` of a task, or
+            ``"none"``.
     """
 
     points: int = 21
@@ -42,6 +46,7 @@ class LandscapeOptions:
     statistics: Statistics = "recomputed"
     step: float = 0.02
     level: float | None = None
+    lines: str = "seeds"
 
     def __post_init__(self) -> None:
         if self.points < 3 or self.points % 2 == 0:
@@ -58,8 +63,18 @@ class LandscapeOptions:
 
     @property
     def settings(self) -> Mapping[str, Any]:
-        """All but the level, which is applied to what was measured."""
-        return {name: value for name, value in asdict(self).items() if name != "level"}
+        """What the numbers of a run depend on: neither the level, nor which lines there are."""
+        return {
+            name: value for name, value in asdict(self).items() if name not in ("level", "lines")
+        }
+
+    @property
+    def options(self) -> Mapping[str, Any]:
+        """The options of the command, by their names there."""
+        shown = asdict(self)
+        shown["direction_seed"] = shown.pop("seed")
+        shown["level"] = DEFAULT_LEVEL if self.level is None else self.level
+        return shown
 
     @property
     def positions(self) -> list[float]:

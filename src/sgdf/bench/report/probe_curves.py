@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ...present.plots import Drawing, Sheet, mark, reveal, set_title
+import numpy as np
+from matplotlib.axes import Axes
+
+from ...present.plots import Drawing, Sheet, mark, reveal, set_title, shorten, use_log_axis
 from ...present.styles import Style
 from ...present.words import plural
 from ..errors import StoreError
@@ -16,13 +19,50 @@ from .findings import Problem, RunRecord, Setting
 from .styled_settings import styled_settings
 
 MOST_PANELS = 24
+LONGEST_LABEL = 26
+"""Letters beside a panel."""
 EXPECTED = "_expected"
 """The end of the name of a number that is a thin line in the panel of the number without it."""
 ABOUT = (
     "Numbers that probes have recorded while the runs trained: means over the finished runs, with "
     "bands from the lowest run to the highest. A thin line is the value that the probe states "
-    "as the expected one."
+    "as the expected one. Panels of the same quantity have the same axis."
 )
+
+
+class Words(NamedTuple):
+    """How a number of a probe is written above and beside its panel."""
+
+    title: str
+    quantity: str
+    """Numbers of the same quantity are there to be compared: their panels have the same axis."""
+
+
+_COSINE, _ERROR = "cosine with true gradient", "relative squared error"
+BUNDLED = {
+    "gradient-norm": {"norm": Words("norm", "norm of the gradient")},
+    "gain": {
+        "mean": Words("mean", "gain"),
+        "powered_mean": Words("mean of its power", "weight of the gradient"),
+    },
+    "estimate": {
+        "cosine_raw": Words("raw gradient", _COSINE),
+        "cosine_ema": Words("EMA", _COSINE),
+        "cosine_sgdf": Words("SGDF", _COSINE),
+        "error_raw": Words("raw gradient", _ERROR),
+        "error_ema": Words("EMA", _ERROR),
+        "error_sgdf": Words("SGDF", _ERROR),
+    },
+    "update-size": {
+        "ratio": Words("update", "norm relative to weights"),
+        "weights": Words("weights", "norm"),
+    },
+    "sharpness": {
+        "largest": Words("largest eigenvalue", "eigenvalue"),
+        "largest_normalised": Words("largest eigenvalue, normalised", "eigenvalue · ‖θ‖²"),
+    },
+}
+"""The numbers of bundled probes in words."""
 
 
 class Source(NamedTuple):
@@ -32,6 +72,13 @@ class Source(NamedTuple):
     optimizer: str
     """The name of the optimizer within the task."""
     number: str
+
+    @property
+    def words(self) -> Words:
+        """How it is written; a number of a probe that is not bundled has its own name only."""
+        kind = self.probe.partition(" ")[0]  # the second of a name is called NAME 2
+        own = Words(self.number, shorten(self.number, LONGEST_LABEL))
+        return BUNDLED.get(kind, {}).get(self.number, own)
 
 
 class Series(NamedTuple):
@@ -75,6 +122,8 @@ def probe_curves(problem: Problem, by_name: dict[str, Style]) -> tuple[str, Draw
         reveal(panel, largest=False)
         set_title(panel, _title(source, several))
         panel.set_xlabel("steps")
+        panel.set_ylabel(source.words.quantity)
+    _share_axes(shown, sheet.panels)
     about = ABOUT
     if len(shown) < len(sources):
         about += (
@@ -102,9 +151,26 @@ def _choose(sources: Sequence[Source]) -> list[Source]:
     return [source for source in sources if source in chosen]
 
 
+def _share_axes(sources: Sequence[Source], panels: Sequence[Axes]) -> None:
+    """Give panels of one quantity of a probe the same upright axis."""
+    groups: dict[tuple[str, str, str], list[Axes]] = {}
+    for source, panel in zip(sources, panels, strict=True):
+        groups.setdefault((*source[:2], source.words.quantity), []).append(panel)
+    for alike in groups.values():
+        curves = [line.get_ydata() for panel in alike for line in panel.get_lines()]
+        values = np.concatenate([np.asarray(curve, float) for curve in curves])
+        values = values[np.isfinite(values)]
+        if len(alike) > 1 and len(values) and 0.0 < 20.0 * values.min() < values.max():
+            for panel in alike:
+                use_log_axis(panel, "y")
+        lows, highs = zip(*(panel.get_ylim() for panel in alike), strict=True)
+        for panel in alike:
+            panel.set_ylim(min(lows), max(highs))
+
+
 def _title(source: Source, several: bool) -> str:
     probe = source.probe.rpartition(":")[2]  # of module:Class
-    return f"{probe}{f' of {source.optimizer}' if several else ''}: {source.number}"
+    return f"{probe}{f' of {source.optimizer}' if several else ''}: {source.words.title}"
 
 
 def _readings(series: Series) -> list[str]:

@@ -51,8 +51,9 @@ def gradients(
 
     The runs of an experiment are trained from their beginning. Every few steps the raw gradient
     and the direction that the optimizer took are described, for each tensor and for all of them:
-    mean, deviation, skew, kurtosis, quantiles and a histogram. The figures show densities over the
-    steps, deviations beside those of plain SGD (sgd-vanilla), and whether means are shifted.
+    mean, standard deviation, skew, kurtosis, quantiles and a histogram. The figures show densities
+    over the steps, standard deviations beside those of plain SGD (sgd-vanilla), and whether means
+    are shifted.
 
     The figure of the paper: sgdf analyze gradients histogram
     """

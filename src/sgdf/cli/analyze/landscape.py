@@ -121,6 +121,7 @@ def landscape(
             statistics=statistics.value,
             step=step,
             level=level,
+            lines=lines.value,
         )
         found, store = find_trained(runs, tasks, optimizers, seeds)
     joined = (
