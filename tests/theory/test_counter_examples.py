@@ -30,6 +30,13 @@ def test_the_statement_does_not_hold(name):
     [
         ("random-target", "variance", 0.0528, 1e-4),
         ("random-target", "mean squared error", 0.0976, 1e-4),
+        ("equation-of-sgd", "recursion", 1.0, 1e-4),
+        ("equation-of-sgd", "equation", 0.5, 1e-4),
+        ("noise-and-bias", "bias for σ = 5", 0.2510, 1e-4),
+        ("first-steps", "first bias", 0.9, 1e-12),
+        ("first-steps", "steps beyond", 38.0, 0.0),
+        ("endless-bias", "bound", 1007.1, 0.1),
+        ("no-trade-off", "error at β = 0.99", 0.0545, 1e-4),
         ("dimensions", "variance", 0.5263, 1e-4),
         ("dimensions", "bound", 0.1, 1e-12),
         ("fused-variance", "of m̂", 0.0526, 1e-4),

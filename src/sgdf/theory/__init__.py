@@ -18,7 +18,8 @@ from .convergence.problems import (
 )
 from .convergence.regret import RegretCurve, regret, regret_bound
 from .convergence.stationarity import StationarityCurve, stationarity, stationarity_bound
-from .counter_examples import CounterExample, Outcome, counter_examples
+from .counter_example import CounterExample, Outcome
+from .counter_examples import counter_examples
 from .filter_response import (
     DriftResponse,
     FilteredStep,

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import NamedTuple
 
 import torch
 
@@ -15,8 +12,9 @@ from .convergence.noise import SKEWED
 from .convergence.problems import linear_losses, noisy_quadratic
 from .convergence.regret import regret
 from .convergence.stationarity import stationarity
+from .counter_example import CounterExample, Outcome
 from .fusion import fuse
-from .momentum.moments import momentum_error, momentum_moments
+from .momentum.counter_examples import ABOUT_MOMENTUM
 from .running_moments import running_mean_moments
 
 CONSTANT = Descent(lr=0.2, gamma=0.5)
@@ -25,38 +23,6 @@ FADING = Descent(lr=0.2, gamma=0.5, gamma_decay=0.5)
 """The power of Theorem 3.2: ½/√t at step t."""
 SGD = Descent(lr=0.2, gamma=0.0)
 EMA = Descent(lr=0.2, gamma=math.inf)
-
-
-class Outcome(NamedTuple):
-    """What a counter-example found."""
-
-    refutes: bool
-    """Whether the statement fails in it."""
-    found: str
-    """The numbers that decide, in one line."""
-    numbers: Mapping[str, float]
-    """All numbers by name."""
-
-
-@dataclass(frozen=True)
-class CounterExample:
-    """A case in which a statement of the paper does not hold.
-
-    Attributes:
-        name: its name.
-        label: the statement's label in the paper's source, or its line there.
-        statement: what the statement says.
-        description: the case, in one line.
-        instead: what holds instead.
-        run: computes it with the library's filter, or exactly where there is nothing to step.
-    """
-
-    name: str
-    label: str
-    statement: str
-    description: str
-    instead: str
-    run: Callable[[], Outcome]
 
 
 def counter_examples() -> tuple[CounterExample, ...]:
@@ -69,22 +35,7 @@ def counter_examples() -> tuple[CounterExample, ...]:
         ('source line 1909', True)
     """
     return (
-        CounterExample(
-            "random-target",
-            "lem:bias_variance",
-            "the squared error of an estimate is squared bias plus variance",
-            "EMA at rest on ½θ² with noise of variance 1, α = 0.1, β = 0.9",
-            "add Var ∇f − 2 Cov(ĝ, ∇f): the gradient that is estimated is random too",
-            _random_target,
-        ),
-        CounterExample(
-            "dimensions",
-            "source line 1043",
-            "noise N(0, σ²I) adds at most u²σ²/(1−β) to the variance of momentum",
-            "d = 10, u = 1−β = 0.1, σ = 1, f linear",
-            "the theorem holds with σ² as the total variance of the noise, as its last line says",
-            _dimensions,
-        ),
+        *ABOUT_MOMENTUM,
         CounterExample(
             "fused-variance",
             "proof_fusion",
@@ -165,33 +116,6 @@ def counter_examples() -> tuple[CounterExample, ...]:
             "γ_t = γ₀/√t: O(log T/√T) + dε for every β₁",
             _constant_power,
         ),
-    )
-
-
-def _random_target() -> Outcome:
-    error = momentum_error(lam=1.0, sigma=1.0, alpha=0.1, beta=0.9)
-    moments = momentum_moments(lam=1.0, sigma=1.0, alpha=0.1, beta=0.9)
-    numbers = {
-        "bias": float(error.bias),
-        "variance": float(moments.var_m),
-        "mean squared error": float(error.mean_square),
-    }
-    bias, variance, squared = numbers.values()
-    return Outcome(
-        squared > 1.5 * (bias**2 + variance),
-        f"bias² + variance = {bias**2:g} + {variance:.4f}, mean squared error {squared:.4f}",
-        numbers,
-    )
-
-
-def _dimensions() -> Outcome:
-    beta, dimension = 0.9, 10
-    variance = dimension * float(running_mean_moments(beta).variance)
-    bound = (1.0 - beta) ** 2 / (1.0 - beta)
-    return Outcome(
-        variance > bound,
-        f"Var m = {variance:.3f}, bound {bound:.3f}",
-        {"variance": variance, "bound": bound},
     )
 
 
