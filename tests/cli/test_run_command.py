@@ -273,3 +273,13 @@ def test_milestones_after_the_end_of_a_run_are_mentioned_at_once(place):
     assert "milestones = 30: never reached, the run ends after 4 steps" in sgdf(
         "run", "mine.toml", *milestones, *by_step, "--dry-run"
     )
+
+
+def test_a_probe_that_comes_after_the_runs_is_said_to_have_no_numbers(place):
+    sgdf("run", "mine.toml")
+    probe = '[[probe]]\nname = "gradient-norm"\nevery = 1\n'
+    (place / "mine.toml").write_text(SPEC + probe)
+    said = " ".join(sgdf("run", "mine.toml").split())
+    assert "2 runs with a result have no numbers of the probe gradient-norm" in said
+    assert "no numbers" not in sgdf("run", "mine.toml", "--out", "new")
+    assert "no numbers" not in sgdf("run", "mine.toml", "--out", "new")

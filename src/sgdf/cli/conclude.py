@@ -43,6 +43,26 @@ def mention_changed_sources(console: Console, conduct: Conduct) -> None:
         )
 
 
+def mention_missing_probes(console: Console, conduct: Conduct) -> None:
+    """Say which probes of an experiment have looked at no step of runs that have their result."""
+    from ..bench.errors import StoreError
+
+    missing: Counter[str] = Counter()
+    for run in conduct.with_result if conduct.plan.probes else ():
+        try:
+            rows = conduct.store.folder(run.key).probe_rows()
+        except StoreError:  # which the report says
+            continue
+        seen = {row.get("probe") for row in rows}
+        missing.update({probe.name for probe in conduct.plan.probes} - seen)
+    for name, count in missing.items():
+        say(
+            console,
+            f"{plural(count, 'run')} with a result {'has' if count == 1 else 'have'} no numbers of "
+            f"the probe {name}: no run is trained again for a probe. --out names a new folder.",
+        )
+
+
 def conclude(console: Console, conduct: Conduct, stopped: bool, may_diverge: bool = False) -> None:
     """Say how the runs of a plan ended, and leave with an exit code that says so too.
 

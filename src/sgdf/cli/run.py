@@ -9,7 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .conclude import conclude, mention_changed_sources, mention_other_sources
+from .conclude import (
+    conclude,
+    mention_changed_sources,
+    mention_missing_probes,
+    mention_other_sources,
+)
 from .console import make_console, refusing, say, say_all, show
 from .options import (
     Changes,
@@ -164,6 +169,7 @@ def _do_runs(conduct: Conduct, crew: Crew, retry: bool, is_first: bool) -> None:
         conduct.prepare(retry)
         say(console, f"{plural(len(runs), 'run')}, {done} done, in {conduct.plan.store}")
         mention_other_sources(console, conduct.store, conduct.with_result)
+        mention_missing_probes(console, conduct)
         if not retry:
             mention_changed_sources(console, conduct)
     names = labels(tables_of(runs))
