@@ -1,4 +1,4 @@
-"""The numbers that docs/paper/theory.md quotes on momentum, beside the functions they are from."""
+"""What docs/paper/theory.md quotes, beside the functions that it is from."""
 
 import re
 
@@ -7,6 +7,7 @@ import pytest
 from locations import ROOT
 from sgdf.analysis.theory.momentum import BETAS, TIMES
 from sgdf.analysis.theory.quadratic import Quadratic
+from sgdf.theory import counter_examples
 
 PAGE = (ROOT / "docs/paper/theory.md").read_text()
 
@@ -23,3 +24,12 @@ def test_the_table_of_errors_is_the_commands():
     for beta, *errors, _, printed, corrected in rows:
         assert errors == pytest.approx(problem.errors(beta, TIMES), rel=6e-4)
         assert (printed, corrected) == pytest.approx(problem.bounds(beta), rel=6e-4)
+
+
+def test_counter_examples_that_the_page_names_exist():
+    """[name] in the section on convergence is one of sgdf.theory.counter_examples()."""
+    _, section = PAGE.split("\n## Convergence\n")
+    named = set(re.findall(r"\[([a-z0-9]+(?:-[a-z0-9]+)+)\](?!\()", section))
+    known = {case.name for case in counter_examples()}
+    assert named <= known
+    assert known - named <= {"random-target", "dimensions", "fused-variance"}

@@ -50,6 +50,16 @@ def test_the_bound_is_reached_within_its_order_by_a_jump():
     assert 0.4 * bound < distance < bound
 
 
+def test_the_first_steps_need_a_term_of_their_own():
+    """A gradient at m, not m̂, has s = 0 and so K = 0 however small the power, if β₂ = 0."""
+    descent = Descent(lr=1.0, gamma=0.001, betas=(0.99, 0.0), eps=0.0)
+    gradients, outputs = filtered_moves([1.0, ("mean", 0.0)], 1.0, descent)
+    distance = abs(outputs[1].estimate - gradients[1]).item()
+    assert distance == pytest.approx(0.99**2 / (1.0 + 0.99), rel=1e-6)
+    without_it = 1.98 * (1.0 - math.exp(-0.001 * log_gain_floor(descent.betas)))
+    assert without_it < distance <= distance_bound(2, 1.0, descent)[1]
+
+
 def test_the_bound_fades_with_the_power():
     """It falls like 1/√t down to √ε with γ_t = γ₀/√t, and does not fall with a constant power."""
     fading = distance_bound(1_000_000, 1.0, Descent(lr=1.0, gamma_decay=0.5, eps=1e-4))

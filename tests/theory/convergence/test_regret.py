@@ -15,6 +15,7 @@ from sgdf.theory import (
     Cycle,
     Descent,
     DiscreteNoise,
+    distance_bound,
     linear_losses,
     regret,
     regret_bound,
@@ -105,6 +106,17 @@ def test_the_paper_prints_the_same_bound_with_rounded_sums():
     )
     assert found == pytest.approx(printed - rounded, rel=1e-12)
     assert (found <= printed).all()
+
+
+def test_without_the_variation_it_is_the_bound_of_sgd_and_the_distance():
+    problem, steps = linear_losses(dimension=3), [1, 10, 1000]
+    fading = Descent(lr=0.2, gamma_decay=0.5)
+    plain = regret_bound(problem, replace(fading, gamma=0.0), steps)
+    sums = distance_bound(1000, 10.5, fading).cumsum()[np.array(steps) - 1]
+    assert regret_bound(problem, fading, steps) == pytest.approx(plain + 3 * 2.0 * sums)
+    rates = 0.2 / np.sqrt(np.arange(1, 1001))
+    expected = 3 * (4.0 / (2 * rates[-1]) + 0.5 * 10.5**2 * rates.sum())
+    assert plain[-1] == pytest.approx(expected)
 
 
 def test_symmetric_losses_have_the_rate_of_the_theorem():
