@@ -19,6 +19,13 @@ def test_momentum_shows_tables_and_writes_files(tmp_path):
     assert "printed bound" in text
 
 
+def test_one_decay_without_a_way_down(tmp_path, recwarn):
+    """From the minimum there is no bias to draw on a logarithmic axis."""
+    said = sgdf("theory", "momentum", "--beta", 0.5, "--theta0", 0.0, "--plot", tmp_path / "a.png")
+    assert said.count("1.36 times") == 1
+    assert not recwarn.list
+
+
 def test_classical_shows_tables_and_writes_files(tmp_path):
     numbers, picture = tmp_path / "numbers.json", tmp_path / "picture.svg"
     said = sgdf("theory", "classical", "--steps", 20, "--json", numbers, "--plot", picture)
@@ -34,6 +41,8 @@ def test_classical_shows_tables_and_writes_files(tmp_path):
         (["momentum", "--beta", 1.0], "1 is not at least 0 and below 1"),
         (["momentum", "--beta", 1.5], "--beta"),
         (["momentum", "--sigma", -1.0], "--sigma"),
+        (["momentum", "--sigma", 0.0], "Invalid sigma, expected a positive number: 0.0"),
+        (["momentum", "--beta", 0.9999], "choose a smaller beta, or a larger alpha or lam"),
         (["momentum", "--alpha", 2.0], "No stationary law: alpha * u * lam = 2 is not between"),
         (["momentum", "--alpha", 1e-6], "the path settles after"),
         (["momentum", "--beta", 0.5, "--u", 0.1], "Invalid u, expected a number at least 0.5"),

@@ -42,6 +42,8 @@ def study_momentum(
     Raises:
         ValueError: if parameters are outside of their range, or too slow to simulate.
     """
+    if sigma == 0.0:  # there would be nothing but zeros to show
+        raise ValueError(f"Invalid sigma, expected a positive number: {sigma}")
     problem = Quadratic(lam, sigma, alpha, u, theta0, seed)
     betas = sorted(set(betas))
     closed = {model: [problem.law(beta, model) for beta in betas] for model in MODELS}
@@ -164,13 +166,15 @@ def _findings(
     closed: dict[Model, list[MomentumMoments]],
     errors: Sequence[Sequence[float]],
 ) -> tuple[str, ...]:
-    first, last = betas[0], betas[-1]
     recursion, equation = (closed[model] for model in MODELS)
-    ratios = [float(a.var_m / b.var_m) for a, b in zip(recursion, equation, strict=True)]
+    ends = dict.fromkeys((0, len(betas) - 1))  # one of them, if there is one β
+    ratios = [
+        f"{float(recursion[i].var_m / equation[i].var_m):.3g} times (β = {betas[i]:g})"
+        for i in ends
+    ]
     found = [
         "The stationary bias is 0 for every β: all of the error is variance.",
-        f"The recursion has {ratios[0]:.3g} times the SDE's Var m at β = {first:g}, and "
-        f"{ratios[-1]:.3g} times at β = {last:g}.",
+        f"Var m of the recursion is that of the SDE {', '.join(ratios)}.",
     ]
     names = [*(f"t = {t}" for t in TIMES), "t → ∞"]
     best = [
@@ -178,9 +182,10 @@ def _findings(
         for column, name in enumerate(names)
     ]
     found.append(f"The smallest error among these β: {', '.join(best)}.")
-    floors = [0.5 * problem.lam * float(recursion[i].var_theta) for i in (0, -1)]
+    floors = [
+        f"{0.5 * problem.lam * float(recursion[i].var_theta):.4g} (β = {betas[i]:g})" for i in ends
+    ]
     found.append(
-        f"The mean loss settles at {floors[0]:.4g} (β = {first:g}) and {floors[1]:.4g} "
-        f"(β = {last:g}), with a standard deviation of √2 times that."
+        f"The mean loss settles at {', '.join(floors)}, with a standard deviation of √2 times that."
     )
     return tuple(found)

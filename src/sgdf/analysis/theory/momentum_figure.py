@@ -165,8 +165,9 @@ def _draw_bias(panel: Axes, problem: Quadratic, beta: float, steps: int) -> None
     panel.plot(t, np.full(steps, bounds.printed_bias), **PRINTED)
     panel.plot(t, np.asarray(bounds.bias)[1:], **CORRECTED)
     use_log_axis(panel, "x")
-    use_log_axis(panel, "y")
-    panel.set_ylim(bottom=1e-4 * begin)
+    if begin:
+        use_log_axis(panel, "y")
+        panel.set_ylim(bottom=1e-4 * begin)
     panel.set_xlabel("t")
     _title(panel, "|E mₜ − E∇f(θₜ₋₁)|", f"bias at β = {beta:g}, for G = λ|θ₀|")
 

@@ -101,7 +101,7 @@ class Quadratic:
         if settling > SLOWEST:
             raise ValueError(
                 f"Invalid alpha, the path settles after {settling} steps: at most {SLOWEST} are "
-                "simulated; choose a larger alpha or lam"
+                "simulated; choose a smaller beta, or a larger alpha or lam"
             )
         m, theta = simulate_momentum(
             *rule,
