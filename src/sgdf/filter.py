@@ -143,7 +143,12 @@ def filter_gradient(
             \qquad \gamma_t = \gamma / t^{\texttt{gamma\_decay}}
 
     This is Algorithm 1 of the paper with numerator and denominator of the gain
-    multiplied by :math:`c_t`. Where both are zero the gain is 0.
+    multiplied by :math:`c_t`. Where both are zero the gain is 0. With
+    :math:`\gamma_t = \frac12` and :math:`\varepsilon = 0` it is exactly a soft clamp of the
+    gradient to :math:`\hat m_t` plus or minus its standard error :math:`\sqrt{\hat s_t}`,
+    :math:`\hat s_t = s_t/c_t`:
+
+    .. math:: \hat g_t = \hat m_t + \frac{r_t}{\sqrt{1 + r_t^2/\hat s_t}}
 
     Args:
         grad: the gradient of this step, a real tensor.

@@ -14,7 +14,13 @@ PAGES = sorted(
 )
 API = (ROOT / "docs/reference/api.md").read_text()
 NAMES = [name for name in sgdf.__all__ if not name.startswith("__")]
-INNER = ["monitor.attach", "theory.kalman"]
+THEORY = [
+    *("kalman", "steady_kalman", "gain_law", "steady_gain", "influence", "influence_bound"),
+    *("running_mean_moments", "expected_running_variance", "filter_steps", "drift_response"),
+    *("noise_response", "noise_change_response", "jump_response"),
+    *("fuse", "mmse_gain", "effective_variance"),
+]
+INNER = ["monitor.attach", *(f"theory.{name}" for name in THEORY)]
 FUNCTIONS = [n for n in NAMES if n not in ("FilterOutput", "monitor", "theory")] + INNER
 
 each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

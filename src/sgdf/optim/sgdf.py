@@ -38,7 +38,8 @@ class SGDF(FilterOptimizer):
         betas: decay rates of the gradient's running mean and residual variance.
         eps: added to the squared residual; with ``inf`` the gain is 0 and the
             estimate the bias-corrected running mean.
-        gamma: power of the gain; 0 is plain SGD.
+        gamma: power of the gain; 0 is plain SGD. The default makes the filter a soft clamp:
+            it holds the gradient within one standard error of its running mean.
         weight_decay: strength of the decay; SGD's, if ``lr`` follows the rule above.
         decoupled_weight_decay: decay the parameters directly, as AdamW does.
         correction: ``"paper"``, or ``"none"`` for the paper's ablation.

@@ -190,7 +190,7 @@ def _after_change(measured: Measured) -> Table:
         ("steps after", "to a tenth", "by the law", "to ten times", "by the law"),
         tuple(rows),
         caption="Measured over the last tenth of the steps; 0 is before the change. By the law: "
-        "with s/Var(r) = 1 + (f⁻² − 1)β₂ⁿ, once the running mean has settled.",
+        "with s/Var(r) = 1 + (f⁻² − 1)w, where w is the weight of the old noise in s.",
     )
 
 
@@ -261,7 +261,7 @@ def _draw_influence(panel: Axes, measured: Measured) -> None:
                 panel.axhline(side, color=color, lw=0.8, ls=":")
     panel.plot(residuals, residuals, color="0.4", lw=0.8, ls="--", label="γ = 0: the gradient")
     panel.set(
-        xlabel="r/√ŝ, the residual", ylabel="(ĝ − m̂)/√ŝ = K^γ r/√ŝ", ylim=(-2, 2), xlim=(-6, 6)
+        xlabel="r/√ŝ, the residual", ylabel="(ĝ − m̂)/√ŝ = K^γ r/√ŝ", ylim=(-2, 2.9), xlim=(-6, 6)
     )
     panel.set_title("What a residual adds to m̂ (dotted: the bounds)")
     legend_within(panel, "upper left")
