@@ -19,6 +19,7 @@ SEARCHED = {
     "characters-search": ["characters-all", "characters"],
     "cifar10-small-search": ["cifar10-small"],
     "cifar100-small-search": ["cifar100-small"],
+    "gain-ablation-cifar-search": ["gain-ablation-cifar"],
 }
 COMPARED = {  # by experiment: the page that tells of it, and how
     "digits-all": ("comparison.md", "accuracy", 100.0, 2),
