@@ -20,6 +20,7 @@ SEARCHED = {
     "cifar10-small-search": ["cifar10-small"],
     "cifar100-small-search": ["cifar100-small"],
     "gain-ablation-cifar-search": ["gain-ablation-cifar"],
+    "gain-ablation-characters-search": ["gain-ablation-characters"],
 }
 COMPARED = {  # by experiment: the page that tells of it, and how
     "digits-all": ("comparison.md", "accuracy", 100.0, 2),
