@@ -22,7 +22,7 @@ def test_momentum_shows_tables_and_writes_files(tmp_path):
 def test_one_decay_without_a_way_down(tmp_path, recwarn):
     """From the minimum there is no bias to draw on a logarithmic axis."""
     said = sgdf("theory", "momentum", "--beta", 0.5, "--theta0", 0.0, "--plot", tmp_path / "a.png")
-    assert said.count("1.36 times") == 1
+    assert said.count("1.36 (β = 0.5)") == 1
     assert not recwarn.list
 
 

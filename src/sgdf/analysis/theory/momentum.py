@@ -169,12 +169,11 @@ def _findings(
     recursion, equation = (closed[model] for model in MODELS)
     ends = dict.fromkeys((0, len(betas) - 1))  # one of them, if there is one β
     ratios = [
-        f"{float(recursion[i].var_m / equation[i].var_m):.3g} times at β = {betas[i]:g}"
-        for i in ends
+        f"{float(recursion[i].var_m / equation[i].var_m):.3g} (β = {betas[i]:g})" for i in ends
     ]
     found = [
         "The stationary bias is 0 for every β: all of the error is variance.",
-        f"Compared with the SDE, the recursion has a Var m of {', and '.join(ratios)}.",
+        f"The recursion's Var m, divided by that of the SDE: {', '.join(ratios)}.",
     ]
     names = [*(f"t = {t}" for t in TIMES), "t → ∞"]
     best = [
