@@ -13,9 +13,8 @@ from .convergence.problems import linear_losses, noisy_quadratic
 from .convergence.regret import regret
 from .convergence.stationarity import stationarity
 from .counter_example import CounterExample, Outcome
-from .fusion import fuse
+from .filter_counter_examples import ABOUT_THE_FILTER
 from .momentum.counter_examples import ABOUT_MOMENTUM
-from .running_moments import running_mean_moments
 
 CONSTANT = Descent(lr=0.2, gamma=0.5)
 """The paper's power: K to the power ½ at every step."""
@@ -36,14 +35,7 @@ def counter_examples() -> tuple[CounterExample, ...]:
     """
     return (
         *ABOUT_MOMENTUM,
-        CounterExample(
-            "fused-variance",
-            "proof_fusion",
-            "the fused variance is smaller than those of m̂ and of g",
-            "independent gradients of variance 1, β₁ = 0.9: m̂ contains a tenth of g",
-            "it holds for m̂ of the step before, which is independent of g",
-            _fused_variance,
-        ),
+        *ABOUT_THE_FILTER,
         CounterExample(
             "biased-estimate",
             "source line 655",
@@ -116,26 +108,6 @@ def counter_examples() -> tuple[CounterExample, ...]:
             "γ_t = γ₀/√t: O(log T/√T) + dε for every β₁",
             _constant_power,
         ),
-    )
-
-
-def _fused_variance() -> Outcome:
-    moments = running_mean_moments(0.9)
-    of_mean = float(moments.corrected_variance)
-    claimed = fuse(0.0, of_mean, 0.0, 1.0)
-    true = fuse(0.0, of_mean, 0.0, 1.0, covariance=moments.covariance, gain=claimed.gain)
-    numbers = {
-        "of m̂": of_mean,
-        "of g": 1.0,
-        "gain": float(claimed.gain),
-        "claimed": float(claimed.variance),
-        "fused": float(true.variance),
-    }
-    return Outcome(
-        numbers["fused"] > of_mean,
-        f"Var m̂ = {of_mean:.4f}, fused with K = {numbers['gain']:.2f}: {numbers['fused']:.4f} "
-        f"(claimed {numbers['claimed']:.4f})",
-        numbers,
     )
 
 
