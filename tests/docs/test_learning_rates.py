@@ -27,6 +27,40 @@ def table_under(head):
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
 
 
+# The range of good rates
+
+PROBLEMS = {
+    "CNN, 16": "digits-cnn batch_norm=False, 20 epochs",
+    "CNN, 256": "digits-cnn batch_norm=False, 40 epochs",
+    "CNN with BatchNorm, 16": "digits-cnn batch_norm=True, 20 epochs",
+    "CNN with BatchNorm, 256": "digits-cnn batch_norm=True, 40 epochs",
+    "LSTM, 32": "characters",
+    "MLP, 16": "digits-mlp, 20 epochs",
+    "MLP, 256": "digits-mlp, 40 epochs",
+}
+
+
+def test_the_table_of_ranges():
+    widths = {
+        (row["problem"], row["optimizer"]): float(row["width, common level (decades)"])
+        for row in record("lr-window")
+    }
+    expected = []
+    for title, problem in PROBLEMS.items():
+        row = [widths[problem, name] for name in ("sgdf", "sgd-ema", "sgd-cm", "sgd", "adam")]
+        cells = [f"**{width:.2f}**" if width == max(row) else f"{width:.2f}" for width in row]
+        expected.append([title, *cells])
+    assert table_under("problem | sgdf") == expected
+
+
+def test_the_record_of_ranges_is_whole():
+    keys = {
+        (row["problem"], row["batch_size"], row["optimizer"], row["lr"], row["seed"])
+        for row in record("lr-window-runs")
+    }
+    assert len(keys) == len(load("lr-window").runs)
+
+
 # Classical momentum
 
 
