@@ -27,6 +27,8 @@ COMPARED = {  # by experiment: the page that tells of it, and how
     "characters-all": ("comparison.md", "loss", 1.0, 3),
     "cifar10-small": ("cifar.md", "accuracy", 100.0, 2),
     "cifar100-small": ("cifar.md", "accuracy", 100.0, 2),
+    "gain-ablation-cifar": ("learning-rates.md", "accuracy", 100.0, 2),
+    "gain-ablation-characters": ("learning-rates.md", "loss", 1.0, 3),
 }
 
 
