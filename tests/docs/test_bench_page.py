@@ -6,6 +6,7 @@ import threading
 import tomllib
 
 import pytest
+import typer
 
 from locations import ROOT
 from sgdf.bench.catalog.lookup import find, options_of
@@ -18,6 +19,7 @@ from sgdf.bench.store.run_folder import State, Store
 from sgdf.bench.tasks.metric import LARGER_IS_BETTER, SMALLER_IS_BETTER
 from sgdf.bench.training.ranks import Ranks
 from sgdf.bench.training.trainer import Trainer
+from sgdf.cli import app
 
 PAGE = (ROOT / "docs/reference/bench.md").read_text()
 
@@ -116,3 +118,9 @@ def test_every_known_word_of_a_metric_is_listed():
     for title, words in (("larger", LARGER_IS_BETTER), ("smaller", SMALLER_IS_BETTER)):
         (listed,) = re.findall(rf"^- {title} is better: (.*?)(?=^\n|^- )", PAGE, re.M | re.S)
         assert set(re.findall(r"`(\w+)`", listed)) == words
+
+
+def test_the_page_lists_all_commands():
+    found = typer.main.get_command(app).commands
+    _, _, section = PAGE.partition("\n## Commands\n")
+    assert set(re.findall(r"`sgdf (\w+)", section.partition("\n\nOptions of")[0])) == set(found)

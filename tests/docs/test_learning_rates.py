@@ -82,9 +82,13 @@ def shown(values):
 @pytest.mark.parametrize(("name", "count"), [("momentum-rates", 81), ("momentum-batch", 243)])
 def test_the_records_of_momentum_are_whole(name, count):
     rows = record(name)
-    keys = {run.optimizer.options["lr"] for run in load(name).runs}
-    assert len(rows) == len(load(name).runs) == count
-    assert {float(row["lr"]) for row in rows} == keys
+    recorded = {
+        (float(row["lr"]), float(row["beta"]), int(row["batch_size"]), int(row["seed"]))
+        for row in rows
+    }
+    options = [(run.optimizer.options, run) for run in load(name).runs]
+    assert recorded == {(o["lr"], o["beta"], run.train.batch_size, run.seed) for o, run in options}
+    assert len(recorded) == len(rows) == count
     assert {row["state"] for row in rows} <= {"finished", "diverged"}
 
 

@@ -23,7 +23,8 @@ def report(
 
     The command writes index.html, which needs no other file and no network; the same tables as
     Markdown, LaTeX (booktabs), JSON and CSV; every run as a row of runs.csv; and the figures as PNG
-    and PDF. Runs without a result are listed but not counted, so a report can be made at any time.
+    and PDF. Where optimizers have five learning rates or more, it shows how wide the range of good
+    ones is. Runs without a result are listed but not counted, so a report can be made at any time.
     """
     with refusing():
         stores = find_stores(place)

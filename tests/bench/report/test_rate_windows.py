@@ -203,12 +203,12 @@ def test_the_spread_is_that_of_the_seeds_own_curves_and_differences_are_paired(t
     assert seeds.parts["mean"] == pytest.approx(1.0)
     assert seeds.parts["sd"] == pytest.approx(0.1)
     assert other["width over the seeds"].parts["mean"] == pytest.approx(0.5)
-    difference = other["sgdf's minus this"]
+    difference = other["sgdf's width minus this one's"]
     assert difference.parts["mean"] == pytest.approx(0.5)
     assert difference.parts["sd"] == pytest.approx(0.2)
     # t = 0.5 √3 / 0.2 with two degrees of freedom.
     assert other["p, corrected"].order == pytest.approx(0.0494, abs=2e-4)
-    assert ours["sgdf's minus this"].text == "–"
+    assert ours["sgdf's width minus this one's"].text == "–"
 
 
 def test_p_values_are_corrected_for_the_number_of_optimizers(tmp_path):
@@ -225,7 +225,7 @@ def test_p_values_are_corrected_for_the_number_of_optimizers(tmp_path):
 def test_without_sgdf_there_is_no_difference_to_show(tmp_path):
     fill(tmp_path, {"adam": tent(0.9, 0.1), "sgd": tent(0.9, 1.0)})
     row = windows_table(tmp_path)["points", "64", "sgd"]
-    assert "sgdf's minus this" not in row
+    assert "sgdf's width minus this one's" not in row
 
 
 def test_unfinished_runs_leave_their_rate_out(tmp_path):
@@ -278,3 +278,51 @@ def test_several_problems_share_a_figure_with_a_panel_for_each(tmp_path):
         "batches of 8",
         "batches of 64",
     ]
+
+
+def level_and_bars(panel):
+    """Return the height of the dotted line, and the bars."""
+    (level,) = [line.get_ydata()[0] for line in panel.get_lines() if line.get_linestyle() == ":"]
+    return level, [line for line in panel.get_lines() if line.get_linewidth() == 3.0]
+
+
+def test_the_figure_has_the_level_of_the_table_though_the_best_has_one_rate(tmp_path):
+    fill(tmp_path, {"sgdf": tent(0.438, 0.1), "sgd": tent(0.43, 1.0), "adam": {0.1: 0.56}})
+    assert windows_table(tmp_path)["points", "64", "sgdf"]["good rates"].text == "none"
+    (panel,) = figures(tmp_path)["rates-0"].axes
+    level, bars = level_and_bars(panel)
+    assert level == pytest.approx(55.0)
+    assert not bars
+    assert panel.get_ylim()[0] < 43.0, "the best means of both curves are in the panel"
+
+
+def test_the_axis_reaches_the_best_mean_of_each_curve_and_the_caption_says_it_is_cut(tmp_path):
+    # The loss of a made run is 1 minus its value.
+    curves = {"sgdf": tent(0.0, 0.1, slope=0.2), "adam": tent(-3.0, 1.0, slope=0.2)}
+    fill(tmp_path, curves, metric="loss", largest=False)
+    (plot,) = [one for one in Report.of([tmp_path]).document.plots if one.name == "rates-0"]
+    (panel,) = plot.figure.axes
+    low, high = panel.get_ylim()
+    assert low < 1.0 < 4.0 < high
+    _, (bar,) = level_and_bars(panel)
+    assert (1.0 - bar.get_ydata()[0]) / (high - low) > 0.03, "apart from the curve"
+    assert "Worse results are cut off" in plot.about
+
+
+def test_the_bars_are_drawn_above_everything_else(tmp_path):
+    fill(tmp_path, {"sgdf": tent(0.9, 0.1), "sgd": tent(0.9, 1.0)}, seeds=2)
+    (panel,) = figures(tmp_path)["rates-0"].axes
+    _, bars = level_and_bars(panel)
+    others = [one for one in (*panel.get_lines(), *panel.collections) if one not in bars]
+    assert min(bar.get_zorder() for bar in bars) > max(one.get_zorder() for one in others)
+
+
+def test_a_small_loss_has_no_ranges_and_the_caption_says_why(tmp_path):
+    # Mean squared errors of 0.001 and more: each would be within 0.05 of the best.
+    curves = {"sgdf": tent(0.999, 0.1, slope=0.01), "adam": tent(0.998, 1.0, slope=0.01)}
+    fill(tmp_path, curves, metric="loss", largest=False)
+    document = Report.of([tmp_path]).document
+    assert "windows" not in {table.name for table in document.tables}
+    (about,) = [plot.about for plot in document.plots if plot.name == "rates-0"]
+    assert "only if its best mean is 0.5 or more" in about
+    assert "dotted" not in about

@@ -21,18 +21,24 @@ from ...present.styles import Style
 from ...present.words import plural, quantity
 from .findings import Problem, Setting
 from .rate_curves import RateCurve, RateGrid, rate_grids
-from .rate_windows import GridWindows, windows_of
+from .rate_windows import NATS, SMALLEST_LOSS, GridWindows, has_enough_rates, windows_of
 
 ABOUT = (
-    "The {}, by which settings are judged: the mean over the seeds, with a band from the lowest "
+    "The {} by which settings are judged: the mean over the seeds, with a band from the lowest "
     "seed to the highest. A cross at the edge marks a learning rate at which a run diverged, "
     "failed or had no finite value."
 )
+TOLERANCES_SHOWN = 12
+"""How far below the best mean the axis reaches; half as far above it there is room for bars."""
 RANGES = (
     " The dotted line is the level of a good result, and a bar the optimizer's range of good rates."
+    f" Worse results are cut off: from the best mean of all, the axis reaches {TOLERANCES_SHOWN} "
+    "times as far as the dotted line, and further only to show the best mean of each optimizer."
 )
-BELOW_LEVEL, ABOVE_BEST = 12, 6
-"""How much of the axis is shown, in tolerances; the bars are where nothing is better."""
+NO_RANGES = (
+    f" A loss has ranges of good rates only if its best mean is {SMALLEST_LOSS:g} or more: the "
+    f"tolerance of {NATS:g} is meant for a cross-entropy in nats."
+)
 
 
 def rate_plot(problem: Problem, by_name: dict[str, Style]) -> tuple[str, Drawing | None]:
@@ -41,10 +47,15 @@ def rate_plot(problem: Problem, by_name: dict[str, Style]) -> tuple[str, Drawing
     Returns:
         what the plot shows, and the plot; None if no optimizer has several rates.
     """
-    grids = [grid for grid in map(_drawable, rate_grids(problem)) if grid.curves]
-    windows = [windows_of(grid) for grid in grids]
-    about = ABOUT.format(f"{problem.judged_on} {problem.metric} ({problem.direction})")
+    # A curve of one rate is not drawn, but its result may be the best, which sets the level.
+    whole = [grid for grid in rate_grids(problem) if _drawable(grid).curves]
+    grids, windows = [_drawable(grid) for grid in whole], [windows_of(grid) for grid in whole]
+    about = ABOUT.format(f"{problem.judged_on} {problem.metric} ({problem.direction}),")
     about += RANGES if any(windows) else ""
+    if problem.metric == "loss" and any(
+        found is None and has_enough_rates(grid) for grid, found in zip(grids, windows, strict=True)
+    ):
+        about += NO_RANGES
     titles = [grid.batches for grid in grids] if len(grids) > 1 else [""]
     return about, _draw(grids, windows, titles, by_name) if grids else None
 
@@ -155,30 +166,50 @@ def _draw_curve(
 
 
 def _draw_ranges(sheet: Sheet, panel: Axes, windows: GridWindows, styles: dict[str, Style]) -> None:
-    """Draw the level, and a bar for each range beyond the best value, where no curve is."""
+    """Draw the level, and a bar for each range above the best mean, over the bands of seeds.
+
+    Where smaller is better, the bars are below it.
+    """
     problem = windows.grid.problem
     scale, _ = problem.units[problem.metric]
-    step = scale * (windows.best - windows.level)  # negative where smaller is better
+    best, tolerance = scale * windows.best, scale * (windows.best - windows.level)  # with a sign
     panel.axhline(scale * windows.level, color="0.5", linestyle=":", linewidth=1.2)
-    ends = scale * windows.best - BELOW_LEVEL * step, scale * windows.best + ABOVE_BEST * step
-    panel.set_ylim(min(ends), max(ends))
+    shown = max(TOLERANCES_SHOWN, 1.0 + (best - scale * _worst_top(windows)) / tolerance)
+    step = tolerance * shown / TOLERANCES_SHOWN
+    edges = best - TOLERANCES_SHOWN * step, best + TOLERANCES_SHOWN / 2 * step
+    panel.set_ylim(min(edges), max(edges))
     # Where the bars are, no metric has values: an accuracy would be above 100 %.
-    reached = [
-        tick for tick in panel.get_yticks() if (tick - scale * windows.best) * step <= step**2
-    ]
-    panel.set_yticks([tick for tick in reached if min(ends) <= tick <= max(ends)])
+    reached = [tick for tick in panel.get_yticks() if (tick - best) / tolerance <= 1.0]
+    panel.set_yticks([tick for tick in reached if min(edges) <= tick <= max(edges)])
     for index, one in enumerate(windows.curves):
         if one.common is None:
             continue
-        height = scale * windows.best + step * (1.0 + 4.5 * index / len(windows.curves))
-        ends = one.common.low, one.common.high
+        height = best + step * (1.0 + 4.5 * index / len(windows.curves))
         style = styles[one.curve.name]
         (bar,) = panel.plot(
-            ends, [height] * 2, color=style.color, linewidth=3.0, marker=style.marker, markersize=5
+            (one.common.low, one.common.high),
+            [height] * 2,
+            color=style.color,
+            linewidth=3.0,
+            marker=style.marker,
+            markersize=5,
+            zorder=3,  # above every curve and band
         )
         mark(one.curve.optimizer, bar)
         text = f"good from {one.common.ends_in_words}: {one.common.width_in_words} decades"
         sheet.figure.explain(bar, one.curve.name, [text] * 2)
+
+
+def _worst_top(windows: GridWindows) -> float:
+    """Return the best mean of the drawn curve whose best mean is the worst."""
+    problem = windows.grid.problem
+    better, worse = (max, min) if problem.larger_is_better else (min, max)
+    by_curve = (
+        [setting.sample(problem.judged_on, problem.metric).mean for setting in c.by_rate.values()]
+        for c in _drawable(windows.grid).curves
+    )
+    finite = (list(filter(math.isfinite, means)) for means in by_curve)
+    return worse((better(means) for means in finite if means), default=windows.best)
 
 
 def _is_lost(setting: Setting) -> bool:

@@ -25,7 +25,9 @@ FEWEST_RATES = 5
 REFERENCE = "sgdf"
 """The optimizer with which the widths of the others are compared."""
 POINT, NATS = 0.01, 0.05
-"""How far from the best a good accuracy may be, and how far a good loss."""
+"""How far from the best a good accuracy may be, and how far a good cross-entropy."""
+SMALLEST_LOSS = 10 * NATS
+"""A loss has no ranges if its best mean is smaller: the tolerance would be too large for it."""
 ROUNDING = 1e-12
 """A mean that is worse than the level by less is at the level."""
 
@@ -147,12 +149,18 @@ class GridWindows:
     curves: tuple[CurveWindows, ...]
 
 
-def tolerance_of(problem: Problem) -> float | None:
+def tolerance_of(problem: Problem, best: float) -> float | None:
     """Return how far from the best a good value may be; None if that is not known of the metric."""
     scale, unit = problem.units[problem.metric]
     if unit == "%" or "accuracy" in problem.metric:
         return POINT * 100.0 / scale
-    return NATS if problem.metric == "loss" else None
+    # A loss may be anything, such as a mean squared error of 0.001, for which all would be good.
+    return NATS if problem.metric == "loss" and best >= SMALLEST_LOSS else None
+
+
+def has_enough_rates(grid: RateGrid) -> bool:
+    """Return whether two curves or more have enough rates for a range."""
+    return sum(len(curve.by_rate) >= FEWEST_RATES for curve in grid.curves) >= 2
 
 
 def find_windows(findings: Findings) -> list[GridWindows]:
@@ -162,8 +170,11 @@ def find_windows(findings: Findings) -> list[GridWindows]:
 
 
 def windows_of(grid: RateGrid) -> GridWindows | None:
-    """Return the ranges of curves; None with fewer than two curves of enough rates."""
-    tolerance, sign = tolerance_of(grid.problem), 1.0 if grid.problem.larger_is_better else -1.0
+    """Return the ranges of curves.
+
+    None if fewer than two curves have enough rates with a result, or without a tolerance.
+    """
+    sign = 1.0 if grid.problem.larger_is_better else -1.0
     scored = [(curve, _scores(grid.problem, curve, sign)) for curve in grid.curves]
     finished = [
         score
@@ -173,7 +184,7 @@ def windows_of(grid: RateGrid) -> GridWindows | None:
         if score is not None
     ]
     wide = [curve for curve, by_rate in scored if len(by_rate) >= FEWEST_RATES]
-    if tolerance is None or len(wide) < 2 or not finished:
+    if len(wide) < 2 or not finished:
         return None
     worst = min(finished)
     whole = {
@@ -192,7 +203,8 @@ def windows_of(grid: RateGrid) -> GridWindows | None:
         for name, means in whole.items()
     }
     best = max((top for top in tops.values() if top is not None), default=None)
-    if best is None:
+    tolerance = None if best is None else tolerance_of(grid.problem, sign * best)
+    if best is None or tolerance is None:
         return None
     level = best - tolerance
     curves = []
@@ -270,12 +282,12 @@ def windows_table(found: Sequence[GridWindows], section: str) -> Table:
         "A learning rate is good if the mean over the seeds is within "
         f"{' or '.join(tolerances)} of the best mean that any optimizer has with the same batch "
         "size. The width is the length, in decades, of the connected range of good rates around "
-        "the optimizer's best; the ends are interpolated between the rates. At its own level, "
-        "a rate is good if it is so near to the optimizer's own best. A rate at which a run was "
+        "the optimizer's best; the ends are interpolated between the rates. The second width uses "
+        "the same tolerance, but from the optimizer's own best mean. A rate at which a run was "
         "lost is not good; the run counts as the worst value. Over the seeds: the mean ± standard "
         f"deviation of the widths of the seeds' own curves at the common level, {REFERENCE}'s "
-        "minus this one's, and the paired t-test of that, corrected by Holm for the number of "
-        "optimizers.",
+        "width minus this one's, and the paired t-test of that, corrected by Holm for the number "
+        "of optimizers.",
         (
             "problem",
             "batch size",
@@ -287,7 +299,7 @@ def windows_table(found: Sequence[GridWindows], section: str) -> Table:
             "width, common level (decades)",
             "width, own level (decades)",
             "width over the seeds",
-            f"{REFERENCE}'s minus this",
+            f"{REFERENCE}'s width minus this one's",
             "p",
             "p, corrected",
         ),
