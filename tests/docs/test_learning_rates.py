@@ -29,6 +29,7 @@ def table_under(head):
 
 # The range of good rates
 
+NAMES = ("sgdf", "sgd-ema", "sgd-cm", "sgd", "adam")
 PROBLEMS = {
     "CNN, 16": "digits-cnn batch_norm=False, 20 epochs",
     "CNN, 256": "digits-cnn batch_norm=False, 40 epochs",
@@ -47,7 +48,7 @@ def test_the_table_of_ranges():
     }
     expected = []
     for title, problem in PROBLEMS.items():
-        row = [widths[problem, name] for name in ("sgdf", "sgd-ema", "sgd-cm", "sgd", "adam")]
+        row = [widths[problem, name] for name in NAMES]
         cells = [f"**{width:.2f}**" if width == max(row) else f"{width:.2f}" for width in row]
         expected.append([title, *cells])
     assert table_under("problem | sgdf") == expected
@@ -59,6 +60,57 @@ def test_the_record_of_ranges_is_whole():
         for row in record("lr-window-runs")
     }
     assert len(keys) == len(load("lr-window").runs)
+
+
+def test_what_the_page_says_of_the_ranges():
+    found = {(row["problem"], row["optimizer"]): row for row in record("lr-window")}
+    page = " ".join(PAGE.read_text().split())
+    problems = {title: problem for title, problem in PROBLEMS.items() if title != "LSTM, 32"}
+
+    def figure(column, title, name):
+        return float(found[PROBLEMS[title], name][column] or 0.0)
+
+    def width(title, name, level="common"):
+        return figure(f"width, {level} level (decades)", title, name)
+
+    near = [t for t in PROBLEMS if width(t, "sgdf") >= max(width(t, n) for n in NAMES) - 0.1]
+    assert not near
+    assert "It has on none." in page
+    forms = {t: {name: width(t, name) for name in NAMES if name != "adam"} for t in PROBLEMS}
+    widest = {t for t, widths in forms.items() if max(widths, key=widths.get) == "sgdf"}
+    assert widest == {"CNN, 16", "CNN, 256", "MLP, 256"}
+    narrowest = {t for t, widths in forms.items() if min(widths, key=widths.get) == "sgdf"}
+    assert narrowest == {"CNN with BatchNorm, 16", "CNN with BatchNorm, 256", "MLP, 16"}
+    significant = {
+        (title, name): figure("sgdf's width minus this one's mean", title, name) > 0.0
+        for title in PROBLEMS
+        for name in NAMES[1:]
+        if figure("p, corrected", title, name) < 0.05
+    }
+    assert significant == {
+        **{("CNN with BatchNorm, 16", name): False for name in ("sgd-ema", "sgd-cm")},
+        **{("CNN with BatchNorm, 256", name): False for name in NAMES[1:]},
+        **{("LSTM, 32", name): name != "sgd" for name in NAMES[1:]},
+    }
+    ends = [
+        figure("good rates high", title, "sgdf") / figure("good rates high", title, "sgd-ema")
+        for title in problems
+        if "BatchNorm" not in title
+    ]
+    assert f"by a factor of {min(ends):.3g} to {max(ends):.2g}" in page
+    alike = max(abs(width(title, "sgd-ema") - width(title, "sgd-cm")) for title in PROBLEMS)
+    assert f"agree** to {alike:.2f} decades" in page
+    assert sum(width(title, "sgd") > width(title, "sgd-cm") for title in PROBLEMS) == 4
+    wider_in_large = {
+        (kind, name)
+        for kind in ("CNN", "CNN with BatchNorm", "MLP")
+        for name in NAMES
+        if width(f"{kind}, 256", name) >= width(f"{kind}, 16", name)
+    }
+    assert wider_in_large == {("MLP", "adam")}
+    for name, words in (("sgdf", "wide"), ("sgd-ema", ""), ("adam", "")):
+        own = [width(title, name, "own") for title in PROBLEMS]
+        assert f"{min(own):.2f} to {max(own):.2f} {f'decades {words}' if words else ''}" in page
 
 
 # Classical momentum
