@@ -262,3 +262,12 @@ def test_bundled_searches_are_in_order(name, tmp_path):
     assert len(search.candidates) == few.get(name, len(ALL))
     assert search.problem["about"]
     assert len(search.seeds) == (3 if "cifar" in name else 5)
+
+
+def test_a_file_with_parts_is_refused(place):
+    (place / "parts.toml").write_text(
+        '[task]\nname = "logistic"\n[[part]]\noptimizer = { name = "sgdf" }\n'
+    )
+    for more in ((), ("--optimizer", "sgd"), ("--range-test",)):
+        said = " ".join(sgdf("tune", "parts.toml", *more, code=2).split())
+        assert "[[part]]: a search has one grid; give each part a file of its own" in said

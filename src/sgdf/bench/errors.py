@@ -75,8 +75,10 @@ def suggestion(name: str, known: Iterable[str]) -> str:
 
 @contextmanager
 def naming(source: str | Path) -> Iterator[None]:
-    """Begin the message of every ``SpecError`` with the file that it is about."""
+    """Begin the message of every ``SpecError`` with the file or part that it is about, if any."""
     try:
         yield
     except SpecError as error:
+        if not str(source):
+            raise
         raise SpecError(f"{source}: {error}") from error.__cause__

@@ -148,12 +148,14 @@ def tune(
 
 def _document(experiment: str, settings: dict[str, Any], optimizers: list[str] | None) -> Table:
     """Return what the file of a search says, with the changes of the command line."""
-    from ..bench.errors import naming
+    from ..bench.errors import SpecError, naming
     from ..bench.spec.document import apply_changes, load_document, select_optimizers
     from ..bench.spec.read import check_names
 
     with naming(experiment):
         document = load_document(experiment)
+        if "part" in document:
+            raise SpecError("[[part]]: a search has one grid; give each part a file of its own")
         if optimizers:
             document = select_optimizers(document, optimizers)
         document = apply_changes(document, settings)

@@ -121,6 +121,53 @@ def test_mistakes_are_named(part, words):
         read(document)
 
 
+@pytest.mark.parametrize(
+    ("part", "words"),
+    [
+        ({"optimizer": {"name": "sgfd"}}, r"^part 2: optimizer 'sgfd'"),
+        ({"optimizer": {"name": "sgd", "lr": "a"}}, r"^part 2: optimizer 'sgd'.*lr"),
+        ({"seed": [1, 1]}, r"^part 2: seed = .* twice"),
+        ({"seed": -1}, r"^part 2: seed = -1"),
+        ({"name": "a"}, r"^part 2: part.name = 'a': is not for a part"),
+        ({"train": 3}, r"^part 2: train"),
+    ],
+)
+def test_a_mistake_in_a_part_names_the_part(part, words):
+    document = {"task": {"name": "logistic"}, "optimizer": {"name": "sgd"}, "part": [{}, part]}
+    with pytest.raises(SpecError, match=words):
+        read(apply_changes(document, {}))
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ({"optimizer": {"name": "nonsense"}}, "optimizer 'nonsense'"),
+        ({"task": {"name": "nonsense"}}, "task 'nonsense'"),
+        ({"train": {"batch_size": "a"}}, "train.batch_size = 'a'"),
+        ({"protocol": "none"}, "protocol = 'none'"),
+        ({"seed": [-1]}, "seed = -1"),
+    ],
+)
+@pytest.mark.parametrize("reader", [read, check_names])
+def test_what_every_part_replaces_is_checked_too(line, words, reader):
+    part = {
+        "seed": 0,
+        "protocol": "validation",
+        "task": {"name": "logistic"},
+        "optimizer": {"name": "sgd", "lr": 0.1},
+        "train": {"batch_size": 8},
+    }
+    with pytest.raises(SpecError, match=words):
+        reader(apply_changes({**line, "part": [part]}, {"train.epochs": 1}))
+
+
+@pytest.mark.parametrize("key", ["part", "part.seed"])
+@pytest.mark.parametrize("document", [{"part": [{}]}, {"seed": 1}])
+def test_a_part_cannot_be_changed(document, key):
+    with pytest.raises(SpecError, match=f"{key} = 3: a part cannot be changed; --set changes"):
+        apply_changes(document, {key: 3})
+
+
 def test_names_are_checked_in_every_part_without_torch(path):
     document = load_document(path)
     check_names(document)
@@ -131,4 +178,4 @@ def test_names_are_checked_in_every_part_without_torch(path):
 
 def test_a_document_without_parts_is_its_only_part():
     document = {"seed": 1}
-    assert parts_of(document) == [document]
+    assert list(parts_of(document).values()) == [document]

@@ -69,26 +69,33 @@ OF_THE_WHOLE = ("name", "about", "extends", "probe", "search", "part")
 """The keys that a part of an experiment cannot have."""
 
 
-def parts_of(document: Table) -> list[Table]:
+def parts_of(document: Table) -> dict[str, Table]:
     """Return a document for each ``[[part]]``, which inherits what the part does not set.
 
-    A document without parts is its only one.
+    A document without parts is its only one. The keys name the part in messages: ``"part 2"``, or
+    nothing for a document without parts.
 
     Raises:
         SpecError: if a part is no table, or sets what only a whole experiment has.
     """
     if "part" not in document:
-        return [document]
+        return {"": document}
     parts, rest = as_list(document["part"]), {k: document[k] for k in document if k != "part"}
     if not parts:
         raise SpecError("part = []: stands for no run; it needs an item at least")
-    for part in parts:
-        if not isinstance(part, dict):
-            raise SpecError(f"part = {part!r}: must be a table, [[part]]")
-        for key in OF_THE_WHOLE:
-            if key in part:
-                raise SpecError(f"part.{key} = {part[key]!r}: is not for a part, only for the file")
-    return [_extended(rest, part) for part in parts]
+    named = {f"part {number}": part for number, part in enumerate(parts, start=1)}
+    for name, part in named.items():
+        with naming(name):
+            _check_part(part)
+    return {name: _extended(rest, part) for name, part in named.items()}
+
+
+def _check_part(part: object) -> None:
+    if not isinstance(part, dict):
+        raise SpecError(f"part = {part!r}: must be a table, [[part]]")
+    for key in OF_THE_WHOLE:
+        if key in part:
+            raise SpecError(f"part.{key} = {part[key]!r}: is not for a part, only for the file")
 
 
 def _extended(base: Table, document: Table) -> Table:
@@ -113,16 +120,28 @@ def _without_rivals(table: Table, keys: Iterable[str]) -> Table:
 
 
 def apply_changes(document: Table, changes: Table) -> Table:
-    """Return a document with changed values, given by dotted key; they prevail in all parts."""
+    """Return a document with changed values, given by dotted key; they prevail in all parts.
+
+    Raises:
+        SpecError: if a key is about a part, or about a table that is none.
+    """
     document = copy.deepcopy(document)
     if "part" in document:
-        whole = {key: document.pop(key) for key in OF_THE_WHOLE[:-1] if key in document}
         of_parts = {k: v for k, v in changes.items() if k.partition(".")[0] not in OF_THE_WHOLE}
-        parts = [apply_changes(part, of_parts) for part in parts_of(document)]
         of_whole = {key: changes[key] for key in changes if key not in of_parts}
-        return {**apply_changes(whole, of_whole), "part": parts}
+        grids = {k: v for k, v in document.items() if k == "part" or k not in OF_THE_WHOLE}
+        parts = []
+        for name, part in parts_of(grids).items():
+            with naming(name):
+                parts.append(apply_changes(part, of_parts))
+        del document["part"]
+        return {**apply_changes(document, of_whole), "part": parts}
     for key, value in changes.items():
         table, _, setting = key.partition(".")
+        if table == "part":
+            raise SpecError(
+                f"{key} = {value!r}: a part cannot be changed; --set changes a value in all parts"
+            )
         if table == "train":
             _let_prevail(document, setting)
         change(document, key, value)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import itertools
 import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -37,6 +38,12 @@ MAX_RUNS = 100_000
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 DEFAULT_SCHEDULE = {"name": "ConstantLR", "factor": 1.0}
 KEYS = ("seed", "protocol", "task", "optimizer", "schedule", "train")
+KINDS = {
+    "optimizer": {name: entry.path for name, entry in OPTIMIZERS.items()},
+    "task": TASKS,
+    "schedule": SCHEDULERS,
+}
+"""The names that each table with a name can have."""
 
 T = TypeVar("T")
 
@@ -77,28 +84,25 @@ def read(document: Table, build: bool = True) -> Experiment:
     if wrong:
         raise SpecError(f"{wrong}: must be a string, a number, true or false, or a list or table")
     probe_tables = as_list(document.pop("probe", []))
-    parts = [_without_search(part) for part in parts_of(document)]
-    for part in parts:
-        empty = empty_list(part)
-        if empty:
-            raise SpecError(f"{empty} = []: stands for no run; it needs an item at least")
-        _refuse_repetitions(part)
-    size = sum(map(grid_size, parts))
+    parts = parts_of(document)
+    for part_name, part in parts.items():
+        with naming(part_name):
+            parts[part_name] = _checked_part(part)
+    size = sum(map(grid_size, parts.values()))
     if size > MAX_RUNS:
         raise SpecError(f"stands for {size:,} runs; at most {MAX_RUNS:,} are allowed")
-    once = _Once()
-    tables = [table for part in parts for table in grid(part)]
-    settings = _first_of_each_setting(tables)
-    for table in settings.values():
-        _check_run_names(table, once)
-    for table in tables:
-        _check_seed(table)
+    once, of_parts = _Once(), {part_name: list(grid(part)) for part_name, part in parts.items()}
+    _check_tables(of_parts, document, once)
     probes = tuple(_probe(table, build) for table in probe_tables)
-    made = {setting: _run(table, build, once) for setting, table in settings.items()}
+    made: dict[tuple[int, ...], Run] = {}
+    for part_name, tables in of_parts.items():
+        with naming(part_name):
+            for setting, table in _first_of_each_setting(tables).items():
+                made[setting] = _run(table, build, once)
     if probes and any(run.train.by_function for run in made.values()):
         raise SpecError("[[probe]]: the task is a function that trains by itself: use sgdf.monitor")
     runs: dict[tuple[int, str], Run] = {}
-    for table in tables:
+    for table in itertools.chain(*of_parts.values()):
         run, seed = made[_setting_of(table)], table.get("seed", 0)
         # Two settings may be one, once every option is filled in: then they have the same key.
         runs.setdefault((seed, run.key), dataclasses.replace(run, seed=seed))
@@ -115,22 +119,64 @@ def read_runs(tables: Iterable[Table]) -> tuple[Run, ...]:
 def check_names(document: Table) -> None:
     """Raise if a key or a name of an experiment or a search is wrong, without importing torch."""
     aside = ("name", "about", "probe", "search")
-    once, tables = _Once(), list[Table]()
-    for part in parts_of({key: document[key] for key in document if key not in aside}):
-        if "optimizer" in part:
-            part["optimizer"] = [
-                {key: value for key, value in table.items() if key != "search"}
-                if isinstance(table, dict)
-                else table
-                for table in as_list(part["optimizer"])
-            ]
-        _refuse_repetitions(part)
-        if grid_size(part) <= MAX_RUNS:
-            tables += grid(part)
-    for table in _first_of_each_setting(tables).values():
-        _check_run_names(table, once)
-    for table in tables:
-        _check_seed(table)
+    rest = {key: document[key] for key in document if key not in aside}
+    of_parts: dict[str, list[Table]] = {}
+    for name, part in parts_of(rest).items():
+        with naming(name):
+            if "optimizer" in part:
+                part["optimizer"] = [
+                    {key: value for key, value in table.items() if key != "search"}
+                    if isinstance(table, dict)
+                    else table
+                    for table in as_list(part["optimizer"])
+                ]
+            _refuse_repetitions(part)
+            if grid_size(part) <= MAX_RUNS:
+                of_parts[name] = list(grid(part))
+    _check_tables(of_parts, rest, _Once())
+
+
+def _checked_part(part: Table) -> Table:
+    """Return a part without its tables for ``sgdf tune``, whose lists can be a grid."""
+    part = _without_search(part)
+    empty = empty_list(part)
+    if empty:
+        raise SpecError(f"{empty} = []: stands for no run; it needs an item at least")
+    _refuse_repetitions(part)
+    return part
+
+
+def _check_tables(of_parts: dict[str, list[Table]], document: Table, once: _Once) -> None:
+    """Raise if a name or a value is wrong that can be judged without torch.
+
+    Args:
+        of_parts: the tables of each part's grid.
+        document: may have values that every part replaces, which are in none of these tables.
+        once: remembers what was checked.
+    """
+    for name, tables in of_parts.items():
+        with naming(name):
+            for table in _first_of_each_setting(tables).values():
+                _check_run_names(table, once)
+            for table in tables:
+                _check_seed(table)
+    outside = [key for key in KEYS if key in document] if "part" in document else []
+    for key in outside:
+        if grid_size(document[key]) <= MAX_RUNS:
+            for value in grid(document[key]):
+                _check_alone(key, value, once)
+
+
+def _check_alone(key: str, value: Any, once: _Once) -> None:
+    """Raise if the value of a key is wrong, whatever the others are."""
+    if key == "seed":
+        _check_seed({key: value})
+    elif key == "protocol":
+        _check_protocol(value)
+    elif key == "train":
+        once(read_table, Training, _table({key: value}, key), key)
+    elif "name" in _table({key: value}, key):
+        once(_check_name, value, key)
 
 
 def _first_of_each_setting(tables: list[Table]) -> dict[tuple[int, ...], Table]:
@@ -196,16 +242,16 @@ def _check_run_names(table: Table, once: _Once) -> None:
             raise SpecError(
                 unknown_key(key, value, ("name", "about", "extends", "probe", "part", *KEYS))
             )
-    protocol = table.get("protocol", "validation")
+    _check_protocol(table.get("protocol", "validation"))
+    once(read_table, Training, _training(table), "train")
+    for kind in KINDS:
+        default = DEFAULT_SCHEDULE if kind == "schedule" else None
+        once(_check_name, _table(table, kind, default), kind)
+
+
+def _check_protocol(protocol: Any) -> None:
     if protocol not in PROTOCOLS:
         raise SpecError(f"protocol = {protocol!r}: must be one of {', '.join(PROTOCOLS)}")
-    once(read_table, Training, _training(table), "train")
-    for kind, known, default in (
-        ("optimizer", {name: entry.path for name, entry in OPTIMIZERS.items()}, None),
-        ("task", TASKS, None),
-        ("schedule", SCHEDULERS, DEFAULT_SCHEDULE),
-    ):
-        once(_check_name, _table(table, kind, default), kind, known)
 
 
 def _check_seed(table: Table) -> None:
@@ -214,10 +260,10 @@ def _check_seed(table: Table) -> None:
         raise SpecError(f"seed = {seed!r}: must be a whole number from 0 to 2^32 - 1")
 
 
-def _check_name(table: Table, kind: str, known: dict[str, str]) -> None:
+def _check_name(table: Table, kind: str) -> None:
     name, _ = _named({**DEFAULT_SCHEDULE, **table} if kind == "schedule" else table, kind)
     with naming(f"{kind} {name!r}"):
-        check_name(name, known, kind)
+        check_name(name, KINDS[kind], kind)
 
 
 def _training(table: Table) -> Table:

@@ -74,7 +74,7 @@ def experiment_table() -> Table:
 def count_runs(document: Mapping[str, Any]) -> int:
     """Return how many runs an experiment stands for, without building them or importing torch."""
     rest = {key: document[key] for key in document if key not in NO_GRID}
-    return sum(grid_size(_without_search(part)) for part in parts_of(rest))
+    return sum(grid_size(_without_search(part)) for part in parts_of(rest).values())
 
 
 def _without_search(part: Mapping[str, Any]) -> dict[str, Any]:
