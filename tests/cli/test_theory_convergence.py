@@ -62,7 +62,7 @@ def test_every_counter_example_is_listed(monkeypatch, tmp_path):
     ]
     monkeypatch.setattr(study, "counter_examples", lambda: quick)
     said = sgdf("theory", "counter-examples", "--json", tmp_path / "numbers.json")
-    assert "3 of 3 statements do not hold as printed" in said
+    assert "All 3 counter-examples refute what they are about" in said
     numbers = json.loads((tmp_path / "numbers.json").read_text())
     for case in quick:
         assert case.label in said

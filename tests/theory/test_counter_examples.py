@@ -53,7 +53,9 @@ def test_the_statement_does_not_hold(name):
         ("biased-estimate", "mean of EMA", 0.0, 0.016),
         ("beta1-condition", "largest β", 0.3150, 1e-4),
         ("beta1-condition", "margin at largest β", 0.0, 1e-12),
-        ("gain-keeps-changing", "γ at 2000", 588.0, 6.0),
+        ("gain-at-most-one", "R(T)/T of SGDF", 0.277, 0.028),
+        ("gain-at-most-one", "R(T)/T of SGDF, γ_t", 0.114, 0.010),
+        ("gain-keeps-changing", "γ at 2000", 520.0, 7.7),
         ("constant-power", "E∇f of SGDF", 0.32, 0.05),
     ],
 )

@@ -28,12 +28,14 @@ from sgdf.theory.noise_laws import rare
 DRIFTS = (0.0, 1e-4, 0.01, 0.05, 1.0, 10.0)
 
 
-def test_the_steps_are_the_librarys():
+@pytest.mark.parametrize("gamma_decay", [0.0, 0.5])
+def test_the_steps_are_the_librarys(gamma_decay):
     """The optimizer itself, at a learning rate of 1, moves by the estimates."""
     gradients = np.random.default_rng(0).normal(size=(20, 3))
     param = torch.nn.Parameter(torch.zeros(3, dtype=torch.float64))
-    optimizer = sgdf.SGDF([param], lr=1.0, foreach=False, eps=1e-3, betas=(0.8, 0.95), gamma=0.7)
-    steps = filter_steps(gradients, betas=(0.8, 0.95), gamma=0.7, eps=1e-3)
+    options = {"eps": 1e-3, "betas": (0.8, 0.95), "gamma": 0.7, "gamma_decay": gamma_decay}
+    optimizer = sgdf.SGDF([param], lr=1.0, foreach=False, **options)
+    steps = filter_steps(gradients, **options)
     for gradient, step in zip(gradients, steps, strict=True):
         before = param.detach().clone()
         param.grad = torch.tensor(gradient)
@@ -41,6 +43,8 @@ def test_the_steps_are_the_librarys():
         moved = (before - param.detach()).numpy()
         np.testing.assert_allclose(moved, step.estimate, rtol=1e-9, atol=1e-12)
         assert ((step.gain >= 0) & (step.gain <= 1)).all()
+        weighted = step.mean + step.powered_gain * (gradient - step.mean)
+        np.testing.assert_allclose(weighted, step.estimate, rtol=1e-9, atol=1e-12)
 
 
 @functools.cache

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy import integrate, special
+from scipy import integrate, special, stats
 
 from sgdf.theory import gain_law, noise_response, steady_gain
 
@@ -37,18 +37,51 @@ def test_the_gain_is_several_times_the_derived_one(beta1, mean, root, derived):
     assert shown == [mean, root, derived]
 
 
-@given(BETA1, st.floats(0.0, 3.0))
+POWER = st.one_of(st.floats(0.0, 3.0), st.floats(0.0, 12.0).map(lambda exponent: 10.0**exponent))
+
+
+@given(BETA1, POWER)
 def test_a_mean_power_is_an_integral_over_the_normal_law(beta1, gamma):
-    """In ln z, where the adaptive quadrature finds the peak at 0 for every beta1."""
+    """In ln z, where the adaptive quadrature finds the peak at 0 for every beta1 and gamma."""
     law = gain_law(beta1)
 
     def height(y):
         square = math.exp(2 * y)
-        return (law.share / (law.share + square)) ** gamma * math.exp(y - square / 2)
+        return math.exp(y - square / 2 - gamma * math.log1p(square / law.share))
 
     area, error = integrate.quad(height, -40.0, 4.0, limit=400, epsabs=0.0, epsrel=1e-11)
     assert error < 1e-9 * area
     assert law.mean_power(gamma) == pytest.approx(math.sqrt(2 / math.pi) * area, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("gamma", "expected"), [(1e2, 0.016281), (1e4, 0.0016223), (1e6, 0.00016222), (math.inf, 0.0)]
+)
+def test_large_powers(gamma, expected):
+    """They are near √(c/(c + 2γ)), where only the smallest residuals count."""
+    law = gain_law(0.9)
+    assert law.mean_power(gamma) == pytest.approx(expected, rel=2e-4)
+    near = math.sqrt(law.share / (law.share + 2 * gamma))
+    assert law.mean_power(gamma) == pytest.approx(near, rel=0.01)
+    found = steady_gain(betas=(0.9, 1 - 1e-9), gamma=gamma)
+    assert found.mean_power == pytest.approx(law.mean_power(gamma), rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("beta2", "correction", "gamma"),
+    [(0.9, "paper", 0.5), (0.9, "paper", 1e2), (0.999, "paper", 1e4), (0.5, "none", 80.0)],
+)
+def test_a_steady_power_is_an_integral_over_both_laws(beta2, correction, gamma):
+    """Over z in ln z, and over S, chi-squared with (1 + β₂)/(1 − β₂) degrees, by quantiles."""
+    weight = 19.0 if correction == "paper" else 1.0
+    degrees = (1 + beta2) / (1 - beta2)
+    old, new = beta2 * stats.chi2(degrees).ppf((np.arange(2000) + 0.5) / 2000) / degrees, 1 - beta2
+    y = np.linspace(-20.0, 4.0, 2401)[:, None]
+    square = np.exp(2 * y)
+    log_gain = -np.log1p(weight * square / (old + new * square))
+    area = 0.01 * np.exp(gamma * log_gain + y - square / 2).sum(0).mean()
+    found = steady_gain(betas=(0.9, beta2), gamma=gamma, correction=correction)
+    assert found.mean_power == pytest.approx(math.sqrt(2 / math.pi) * area, rel=1e-3)
 
 
 @given(BETA1, st.floats(1e-3, 0.999))

@@ -22,16 +22,15 @@ from .counter_example import CounterExample, Outcome
 from .counter_examples import counter_examples
 from .filter_response import (
     DriftResponse,
-    FilteredStep,
     JumpResponse,
     NoiseChangeResponse,
     NoiseResponse,
     drift_response,
-    filter_steps,
     jump_response,
     noise_change_response,
     noise_response,
 )
+from .filter_steps import filter_steps
 from .fusion import Fusion, effective_variance, fuse, mmse_gain
 from .gain import GainLaw, SteadyGain, gain_law, steady_gain
 from .influence import influence, influence_bound
@@ -61,7 +60,6 @@ __all__ = [
     "Descent",
     "DiscreteNoise",
     "DriftResponse",
-    "FilteredStep",
     "Fusion",
     "GainLaw",
     "JumpResponse",

@@ -7,7 +7,8 @@ import math
 import numpy as np
 
 from .counter_example import CounterExample, Outcome
-from .filter_response import filter_steps, jump_response, noise_response
+from .filter_response import jump_response, noise_response
+from .filter_steps import filter_steps
 from .fusion import effective_variance, fuse, mmse_gain
 from .gain import gain_law
 from .running_moments import running_mean_moments

@@ -7,13 +7,12 @@ one tensor.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import torch
 
-from ..filter import check_filter_options, filter_gradient
+from .filter_steps import filter_steps
 from .gain import gain_law
 from .noise_laws import NOISE_LAWS, Draw
 
@@ -21,52 +20,6 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
     Array = NDArray[np.float64]
-
-
-class FilteredStep(NamedTuple):
-    """One step of the filter, in NumPy."""
-
-    estimate: Array
-    """The filtered gradient."""
-    gain: Array
-    """K, before its power is taken."""
-    mean: Array
-    """The bias-corrected running mean."""
-
-
-def filter_steps(
-    gradients: Iterable[ArrayLike],
-    *,
-    betas: tuple[float, float] = (0.9, 0.999),
-    gamma: float = 0.5,
-    eps: float = 0.0,
-) -> Iterator[FilteredStep]:
-    """Filter gradients one after the other, from the first step on.
-
-    Args:
-        gradients: arrays of one shape.
-        betas: of the filter.
-        gamma: of the filter.
-        eps: of the filter. It is 0 here, so that nothing depends on the gradients' unit.
-
-    Yields:
-        What the filter makes of each gradient.
-
-    Example:
-        >>> from sgdf.theory import filter_steps
-        >>> [step.estimate.round(3).tolist() for step in filter_steps([[1.0], [-1.0], [1.0]])]
-        [[1.0], [-0.179], [0.479]]
-    """
-    check_filter_options(betas, eps, gamma, 0.0, "paper")
-    mean = var = torch.zeros(())
-    for step, gradient in enumerate(gradients, start=1):
-        grad = torch.tensor(np.asarray(gradient, dtype=np.float64))
-        if step == 1:
-            mean = var = torch.zeros_like(grad)
-        out = filter_gradient(grad, mean, var, step, betas=betas, eps=eps, gamma=gamma)
-        mean, var = out.mean, out.var
-        corrected = mean / (1.0 - betas[0] ** step)
-        yield FilteredStep(out.estimate.numpy(), out.gain.numpy(), corrected.numpy())
 
 
 class DriftResponse(NamedTuple):
@@ -135,9 +88,8 @@ def drift_response(
     settled = steps // 2
     for number, step in enumerate(filter_steps(gradients(), betas=betas, gamma=gamma)):
         if number >= settled:
-            powered = step.gain**gamma
             errors = np.square(step.mean - walk), np.square(step.estimate - walk)
-            sums += np.stack([step.gain, powered, *errors])
+            sums += np.stack([step.gain, step.powered_gain, *errors])
     gain, powered, mean_error, estimate_error = sums / (steps - settled)
     return DriftResponse(
         gain=gain.mean(1),
@@ -275,7 +227,7 @@ def noise_change_response(
     sizes = [1.0] * settled + [float(factor)] * steps
     gradients = (size * random.standard_normal(elements) for size in sizes)
     powered = np.array(
-        [(step.gain**gamma).mean() for step in filter_steps(gradients, betas=betas, gamma=gamma)]
+        [step.powered_gain.mean() for step in filter_steps(gradients, betas=betas, gamma=gamma)]
     )
     after = np.arange(steps + 1)
     old = betas[1] ** after * (1.0 - betas[1] ** settled) / (1.0 - betas[1] ** (settled + after))
@@ -354,7 +306,7 @@ def jump_response(
     found = [
         [
             step.gain.mean(1),
-            (step.gain**gamma).mean(1),
+            step.powered_gain.mean(1),
             step.mean.mean(1) / jumps,
             step.estimate.mean(1) / jumps,
         ]

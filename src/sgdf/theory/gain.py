@@ -36,6 +36,8 @@ class GainLaw(NamedTuple):
 
         >>> round(gain_law(0.9).mean_power(0.25), 4)
         0.6095
+        >>> round(gain_law(0.9).mean_power(1e4), 5)
+        0.00162
         """
         if not is_number(gamma) or not gamma >= 0.0:
             raise ValueError(f"Invalid gamma, not at least 0: {gamma}")
@@ -209,16 +211,31 @@ def _mean_power(share: float, floor: float, gamma: float) -> float:
     """Return the mean of ((c + f z²)/(c + z²))^γ over a standard normal z.
 
     With z = √c sinh x the integrand is smooth at any c, and where the limit cuts it off it has
-    fallen to e⁻⁴⁰.
+    fallen to e⁻⁴⁰: by the normal density, or by the gain's power, which is narrow if γ is large.
     """
     if share == 0.0:
         return float(floor**gamma)
-    x = np.linspace(0.0, math.asinh(math.sqrt(80.0 / share)), 257)
+    if gamma == math.inf:
+        return 0.0
+    x = np.linspace(0.0, math.asinh(math.sqrt(_limit(share, floor, gamma))), 257)
     squared = np.square(np.sinh(x))
-    gain = (1.0 + floor * squared) / (1.0 + squared)
-    height = gain**gamma * np.cosh(x) * np.exp(-0.5 * share * squared)
+    log_gain = np.log1p(floor * squared) - np.log1p(squared)
+    height = np.exp(gamma * log_gain - 0.5 * share * squared) * np.cosh(x)
     area = x[1] * (height.sum() - 0.5 * height[0])
     return float(math.sqrt(2.0 * share / math.pi) * area)
+
+
+def _limit(share: float, floor: float, gamma: float) -> float:
+    """Return the square of sinh x beyond which nothing counts."""
+    by_density = 80.0 / share
+    if gamma < 1.5:
+        return by_density
+    # The power falls to e⁻⁶⁰ where (1 + y)/(1 + f y) is e^(60/γ), if it ever is. With the factor
+    # cosh x that is e⁻⁴⁰ or less.
+    ratio = math.exp(60.0 / gamma)
+    if floor * ratio >= 1.0:
+        return by_density
+    return min(by_density, math.expm1(60.0 / gamma) / (1.0 - floor * ratio))
 
 
 def _numpy(function: Callable[[Tensor], Tensor], values: Array) -> Array:

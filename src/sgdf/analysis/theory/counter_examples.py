@@ -36,8 +36,8 @@ def study_counter_examples() -> Study:
                 f"{outcome.found}. Instead: {case.instead}."
                 for case, outcome in found
             ),
-            f"{refuted} of {len(found)} statements do not hold as printed; proofs of what holds "
-            "instead are in docs/paper/theory.md.",
+            f"{_count(refuted, len(found))} counter-examples refute what they are about; what "
+            "holds is in docs/paper/theory.md.",
         ),
         tables=(_table(found),),
         figure=_figure(),
@@ -54,6 +54,15 @@ def study_counter_examples() -> Study:
             for case, outcome in found
         },
     )
+
+
+def _count(some: int, all_of_them: int) -> str:
+    """Return how many of all there are.
+
+    >>> _count(3, 3), _count(2, 3)
+    ('All 3', '2 of 3')
+    """
+    return f"All {all_of_them}" if some == all_of_them else f"{some} of {all_of_them}"
 
 
 def _table(found: list[tuple[CounterExample, Outcome]]) -> Table:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -70,6 +70,16 @@ class Descent:
         if self.schedule not in SCHEDULES:
             raise ValueError(f"Invalid schedule: {self.schedule!r}, expected one of {SCHEDULES}")
 
+    @property
+    def filter_options(self) -> dict[str, Any]:
+        """The options of the filter, as its functions take them."""
+        return {
+            "betas": self.betas,
+            "eps": self.eps,
+            "gamma": self.gamma,
+            "gamma_decay": self.gamma_decay,
+        }
+
     def rates(self, horizon: int) -> Array:
         r"""Return :math:`\alpha_1, \ldots, \alpha_T` for a horizon T."""
         if self.schedule == "horizon":
@@ -93,16 +103,7 @@ class Descent:
 
     def filtered(self, gradient: Tensor, mean: Tensor, var: Tensor, step: int) -> FilterOutput:
         r"""Return what ``sgdf.filter_gradient`` returns, with the *powered* gain as its gain."""
-        out = filter_gradient(
-            gradient,
-            mean,
-            var,
-            step,
-            betas=self.betas,
-            eps=self.eps,
-            gamma=self.gamma,
-            gamma_decay=self.gamma_decay,
-        )
+        out = filter_gradient(gradient, mean, var, step, **self.filter_options)
         return out._replace(gain=power(out.gain, self.exponent(step)))
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..filter_steps import filter_steps
 from .descent import Descent
 
 if TYPE_CHECKING:
@@ -21,14 +22,8 @@ def powered_gains(gradients: Tensor, descent: Descent) -> Tensor:
     r"""Return :math:`\tilde K_t = K_t^{\gamma_t}` along gradients; the first axis counts steps."""
     if gradients.dim() < 1 or not len(gradients):
         raise ValueError(f"Invalid gradients, without a step: shape {tuple(gradients.shape)}")
-    mean = var = torch.zeros_like(gradients[0], dtype=torch.float64)
-    gains = []
-    with torch.no_grad():
-        for step, gradient in enumerate(gradients.double(), start=1):
-            out = descent.filtered(gradient, mean, var, step)
-            mean, var = out.mean, out.var
-            gains.append(out.gain)
-    return torch.stack(gains)
+    steps = filter_steps(gradients.detach().numpy(), **descent.filter_options)
+    return torch.from_numpy(np.stack([step.powered_gain for step in steps]))
 
 
 def gain_variation(gradients: Tensor, descent: Descent) -> Tensor:

@@ -25,7 +25,11 @@ class StationarityCurve(NamedTuple):
     steps: Steps
     """The horizons T."""
     smallest: Array
-    """The smallest E‖∇f(θ_t)‖² among t ≤ T, the paper's E(T)."""
+    """The smallest measured E‖∇f(θ_t)‖² among t ≤ T, for the paper's E(T).
+
+    Every one of them is a mean over copies and has an error, so that the smallest of many is biased
+    low. ``last`` is not, and has its ``error``.
+    """
     mean: Array
     """The mean of E‖∇f(θ_t)‖² over t ≤ T, weighted by the learning rates: what is bounded."""
     last: Array

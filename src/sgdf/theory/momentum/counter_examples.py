@@ -125,8 +125,8 @@ ABOUT_MOMENTUM = (
     ),
     CounterExample(
         "first-steps",
-        "thm:bias_variance_momentum (source line 1019)",
-        "at every step the bias of EMA is at most αLG/(1−β), without noise",
+        "proof of thm:bias_variance_momentum (source line 1019)",
+        "the inequality of line 1019 holds at every t: |bias| ≤ αLG/(1−β) for EMA without noise",
         "½θ² from 1, α = 0.001, β = 0.9: m starts at 0",
         "add |u(1−βᵗ)/(1−β) − 1|G, which tends to 0 (momentum_bounds)",
         _first_steps,
@@ -142,9 +142,9 @@ ABOUT_MOMENTUM = (
     CounterExample(
         "endless-bias",
         "tab:bias_var_tradeoff",
-        "the bias of EMA tends to infinity as β → 1",
+        "for EMA Bias → ∞ as β → 1",
         "½θ² from 1 with noise of variance 1, α = 0.1, β = 0.9999",
-        "EMA is an average of gradients: its bias is at most 2G for every β",
+        "the bound tends to infinity; the bias does not: it is at most 2G for every β",
         _endless_bias,
     ),
     CounterExample(
