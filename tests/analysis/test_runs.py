@@ -76,3 +76,24 @@ lr = 0.1
     assert len(chosen("logistic penalty=0.1")) == 1
     with pytest.raises(SpecError, match="no run of the task digits; there are runs of"):
         chosen("digits")
+
+
+def test_a_task_has_the_same_name_whatever_is_chosen(tmp_path):
+    """Among the runs of adam alone, the two tasks would differ in one option only."""
+    path = tmp_path / "three.toml"
+    path.write_text(
+        """
+train = { steps = 1 }
+[[part]]
+task = { name = "characters", layers = [1, 2] }
+optimizer = { name = "adam" }
+[[part]]
+task = { name = "characters", hidden = 32 }
+optimizer = { name = "sgd" }
+"""
+    )
+    runs = experiment_runs([str(path)], optimizers=["adam"])
+    assert len({run.task for run in runs}) == 2
+    for run in runs:
+        chosen = experiment_runs([str(path)], optimizers=["adam"], tasks=[run.task])
+        assert [one.task for one in chosen] == [run.task]

@@ -47,7 +47,7 @@ def test_the_page_and_the_numbers_are_written(place):
         (["estimator", "mine.toml", "--draws", 1], "--draws"),
         (
             ["estimator", "mine.toml", "--steps", 4, "--every", 5],
-            "nothing can be measured every 5 steps: 4 steps are taken; choose a smaller --every",
+            "every 5 steps: the run takes only 4 steps; choose a smaller --every",
         ),
         (["estimator", "mine.toml", "--every", 1000], "nothing can be measured every 1,000 steps"),
         (["estimator", "mine.toml", "--beta1", 1.5], "beta1 = [1.5]: must be one or more between"),

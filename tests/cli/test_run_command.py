@@ -283,3 +283,9 @@ def test_a_probe_that_comes_after_the_runs_is_said_to_have_no_numbers(place):
     assert "2 runs with a result have no numbers of the probe gradient-norm" in said
     assert "no numbers" not in sgdf("run", "mine.toml", "--out", "new")
     assert "no numbers" not in sgdf("run", "mine.toml", "--out", "new")
+
+
+def test_a_probe_that_had_nothing_to_look_at_is_not_said_to_be_missing(place):
+    (place / "mine.toml").write_text(SPEC + '[[probe]]\nname = "gradient-norm"\nevery = 100000\n')
+    sgdf("run", "mine.toml")
+    assert "no numbers" not in sgdf("run", "mine.toml")

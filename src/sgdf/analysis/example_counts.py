@@ -1,4 +1,4 @@
-"""How many examples a batch has, and its tensors."""
+"""How many examples a batch has."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def count_examples(batch: Any) -> int:
     Raises:
         ValueError: if there is no tensor that has a length.
     """
-    first = next(tensors_in(batch), None)
+    first = next(_tensors_in(batch), None)
     if first is None or not first.ndim:
         raise ValueError(
             f"cannot count the examples of a batch of type {type(batch).__name__}: it has no "
@@ -26,13 +26,13 @@ def count_examples(batch: Any) -> int:
     return len(first)
 
 
-def tensors_in(batch: Any) -> Iterator[Tensor]:
+def _tensors_in(batch: Any) -> Iterator[Tensor]:
     """Yield the tensors of a batch: itself, or those in tuples, lists and mappings."""
     if isinstance(batch, Tensor):
         yield batch
     elif isinstance(batch, Mapping):
         for value in batch.values():
-            yield from tensors_in(value)
+            yield from _tensors_in(value)
     elif isinstance(batch, list | tuple):
         for value in batch:
-            yield from tensors_in(value)
+            yield from _tensors_in(value)

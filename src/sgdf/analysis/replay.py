@@ -43,8 +43,8 @@ def replay(
         last = min(steps or trainer.steps, trainer.steps)
         if last < every:
             raise SpecError(
-                f"nothing can be measured every {plural(every, 'step')}: {plural(last, 'step')} "
-                "are taken; choose a smaller --every"
+                f"nothing can be measured every {plural(every, 'step')}: the run takes only "
+                f"{plural(last, 'step')}; choose a smaller --every"
             )
         if before is not None:
             trainer.attach(before)

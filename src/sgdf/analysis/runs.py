@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -33,8 +33,8 @@ class AnalysedRun:
             options in which it differs from others. Runs that differ in the seed alone share it.
         folder: the folder of a run that was trained.
         result: the result of a run that was trained.
-        task: the name of its task among those that are analysed, with the options in which it
-            differs from others of the same name.
+        task: the name of its task, with the options in which it differs from others of the same
+            name among all runs that could be chosen.
     """
 
     run: Run
@@ -111,8 +111,7 @@ def trained_runs(
         )
     chosen = _choose([run for run, _, _ in finished.values()], optimizers, seeds, tasks)
     return [
-        AnalysedRun(run, setting, *finished[run.key][1:], task)
-        for run, task, setting in _named(chosen)
+        AnalysedRun(run, setting, *finished[run.key][1:], task) for run, task, setting in chosen
     ]
 
 
@@ -142,8 +141,8 @@ def experiment_runs(
             if any(run.train.by_function for run in experiment.runs):
                 raise SpecError("its task is a function that trains by itself; nobody can watch it")
             found |= {run.key: run for run in resolve_machine(experiment, threads=1).runs}
-    runs = _choose(found.values(), optimizers, seeds, tasks)
-    return [AnalysedRun(run, setting, task=task) for run, task, setting in _named(runs)]
+    chosen = _choose(found.values(), optimizers, seeds, tasks)
+    return [AnalysedRun(run, setting, task=task) for run, task, setting in chosen]
 
 
 def _choose(
@@ -151,16 +150,22 @@ def _choose(
     optimizers: Collection[str],
     seeds: Collection[int],
     tasks: Collection[str],
-) -> list[Run]:
+) -> list[tuple[Run, str, str]]:
+    """Return the chosen runs, each with the names of its task and of its setting.
+
+    Tasks are named before anything is chosen, so that a name always means the same task.
+    """
     runs = sorted(runs, key=lambda run: (order(run.as_table()), run.seed))
-    runs = _only_tasks(runs, tasks)
+    names = Labels([run.as_table() for run in runs])
+    task_of = {run.key: names.setting(run.as_table())[0] for run in runs}
+    runs = _only_tasks(runs, tasks, task_of)
     runs = _only(runs, optimizers, lambda run: run.optimizer.name, "of")
     named = f"of {listed(list(optimizers))} " if optimizers else ""
-    return _only(runs, seeds, lambda run: run.seed, f"{named}with seed")
+    runs = _only(runs, seeds, lambda run: run.seed, f"{named}with seed")
+    return [(run, task_of[run.key], setting) for run, setting in _settings(runs, task_of)]
 
 
-def _only_tasks(runs: list[Run], tasks: Collection[str]) -> list[Run]:
-    full = {run.key: task for run, task, _ in _named(runs)}
+def _only_tasks(runs: list[Run], tasks: Collection[str], full: Mapping[str, str]) -> list[Run]:
     # The name of a task stands for all of its options.
     by_name = {task: [full[run.key] for run in runs if run.task.name == task] for task in tasks}
     wanted = [each for task in tasks for each in by_name[task] or [task]]
@@ -179,15 +184,15 @@ def _only(
     return [run for run in runs if not wanted or value(run) in wanted]
 
 
-def _named(runs: Sequence[Run]) -> list[tuple[Run, str, str]]:
-    """Return each run with the names of its task and of its setting.
+def _settings(runs: Sequence[Run], task_of: Mapping[str, str]) -> list[tuple[Run, str]]:
+    """Return each run with the name of its setting.
 
-    That of the setting begins with the task if there are several.
+    It begins with the task if there are several.
     """
     names = Labels([run.as_table() for run in runs])
-    parts = [names.setting(run.as_table()) for run in runs]
-    several = len({task for task, *_ in parts}) > 1
-    return [
-        (run, part[0], ", ".join(part[0 if several else 1 :]))
-        for run, part in zip(runs, parts, strict=True)
+    several = len({task_of[run.key] for run in runs}) > 1
+    parts = [
+        [*([task_of[run.key]] if several else []), *names.setting(run.as_table())[1:]]
+        for run in runs
     ]
+    return [(run, ", ".join(part)) for run, part in zip(runs, parts, strict=True)]

@@ -49,12 +49,16 @@ def mention_missing_probes(console: Console, conduct: Conduct) -> None:
 
     missing: Counter[str] = Counter()
     for run in conduct.with_result if conduct.plan.probes else ():
+        folder = conduct.store.folder(run.key)
         try:
-            rows = conduct.store.folder(run.key).probe_rows()
+            rows, (_, result) = folder.probe_rows(), folder.state_and_result()
         except StoreError:  # which the report says
             continue
         seen = {row.get("probe") for row in rows}
-        missing.update({probe.name for probe in conduct.plan.probes} - seen)
+        steps = result["step"] if result else 0
+        # Any other looks at no step of the run, even if it was there from the start.
+        due = {one.name for one in conduct.plan.probes if one.every_epochs or one.every <= steps}
+        missing.update(due - seen)
     for name, count in missing.items():
         say(
             console,

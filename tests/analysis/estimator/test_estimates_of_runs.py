@@ -164,7 +164,7 @@ def test_the_estimates_are_tested_over_three_seeds(tmp_path, monkeypatch):
     runs = [points(seed) for seed in (0, 1, 2)]
     measured = measure_runs(analysis, runs, tmp_path, lambda run, share: None)
     summary = analysis.contents(measured).summary
-    assert re.search(r"than EMA, β 0.9 in [01] \([01] significantly\)", summary[0])
+    assert re.search(r"than EMA, β 0.9 in [01] \(significantly in [01] of 1 tested\)", summary[0])
     assert not any("needs at least" in line for line in summary)
 
 

@@ -151,7 +151,7 @@ def test_the_last_step_of_an_epoch_is_described():
 
 
 def test_a_run_too_short_for_any_description_is_refused():
-    with pytest.raises(SpecError, match="every 13 steps: 12 steps are taken"):
+    with pytest.raises(SpecError, match="every 13 steps: the run takes only 12 steps"):
         measured(the_run(), every=13)
 
 

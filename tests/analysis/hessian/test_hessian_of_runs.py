@@ -147,13 +147,31 @@ def test_eigenvalues_that_do_not_converge_are_named_and_all_else_is_shown(
     shown = contents(SMALL.settings, [poor, *whole])
     (line,) = [line for line in shown.summary if "could not be found" in line]
     assert re.search(r"^The 5 largest eigenvalues .* for adamw, seed 0 \(\d of 5 converged\)", line)
-    assert "--tolerance" in line
+    assert line.endswith("A larger --tolerance, or fewer of them (--top), may help.")
     rows = [dict(zip(shown.tables[0].columns, row, strict=True)) for row in shown.tables[0].rows]
     assert [row["largest eigenvalue"].parts["seeds"] for row in rows] == [1, 2]
     assert all("±" in row["trace"].text for row in rows)
     alone = contents(SMALL.settings, [poor])
     assert alone.tables[0].rows[0][2].text == NOTHING
     assert all(plot.svg() for plot in alone.plots)
+    assert "values are more than" not in power_table(alone).about, "it has no values"
+    assert re.search(
+        r"\d+ of \d+ values (is|are) more than 1e-07 % too small, \d+ more than 1e-07 % too large",
+        power_table(shown).about,
+    )
+
+
+def power_table(shown):
+    (table,) = [one for one in shown.tables if one.name == "hessian-power"]
+    return table
+
+
+def test_fewer_eigenvalues_are_no_advice_for_the_smallest(store, tmp_path):
+    run = trained_runs(store.folders())[0]
+    poor = Measured(run, measured(run, tmp_path))
+    poor.record.values["smallest"] = {**poor.record["smallest"], "converged": []}
+    (line,) = [x for x in contents(SMALL.settings, [poor]).summary if "could not be found" in x]
+    assert line.endswith("A larger --tolerance may help.")
 
 
 def test_the_order_of_settings_is_stated_with_its_significance(store, tmp_path):
@@ -186,8 +204,7 @@ def test_the_errors_of_the_papers_way_are_counted_by_their_sign(store, tmp_path)
     exact = one.record["largest"]["values"]
     one.record.values["power"]["values"] = [0.9 * exact[0], 0.9 * exact[1], 1.05 * exact[2]]
     about = contents(SMALL.settings, [one]).tables[-1].about
-    assert "Of 3 values, 2 are too small" in about
-    assert "and 1 are too large" in about
+    assert "2 of 3 values are more than 1e-07 % too small, 1 more than 1e-07 % too large" in about
 
 
 def test_the_page_says_which_loss_it_is(store, tmp_path):

@@ -306,3 +306,37 @@ def test_a_loader_that_draws_from_the_generators_of_all_gives_the_same_batches()
     torch.manual_seed(7)
     assert np.array_equal(hessian @ vector, product)
     np.testing.assert_allclose(product, Hessian(model, cross_entropy, batches) @ vector, rtol=1e-9)
+
+
+class Changing:
+    """Gives batches whose second part is another in each pass; counts the passes."""
+
+    def __init__(self, seconds):
+        self.seconds, self.passes = seconds, 0
+
+    def __iter__(self):
+        self.passes += 1
+        return iter([(torch.ones(2, 3), {"second": self.seconds[self.passes % 2]})])
+
+
+@pytest.mark.parametrize(
+    "seconds",
+    [
+        (np.array([1.0, 2.0]), np.array([1.0, 3.0])),
+        (np.array(["a", 1], dtype=object), np.array(["b", 1], dtype=object)),
+        (np.float32(1.0), np.float32(2.0)),
+        ([1, 2.5], [1, 2.75]),
+        ("left", "right"),
+        (True, 1),
+    ],
+)
+def test_arrays_numbers_and_texts_that_change_are_refused_too(seconds):
+    def loss(model, batch):
+        return model(batch[0]).square().mean()
+
+    model = torch.nn.Linear(3, 1)
+    with pytest.raises(ValueError, match="other batches each time"):
+        Hessian(model, loss, Changing(seconds))
+    same = Changing(seconds[:1] * 2)
+    Hessian(model, loss, same)
+    assert same.passes == 2

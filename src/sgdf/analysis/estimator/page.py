@@ -117,13 +117,14 @@ def _summary(beta: float, settings: Sequence[MeasuredSetting]) -> list[str]:
     tests = holm(
         [p_value(each) if len(each.values) >= FEWEST_SEEDS else None for each in differences]
     )
-    closer, significant = Counter[str](), Counter[str]()
+    closer, tested, significant = Counter[str](), Counter[str](), Counter[str]()
     for (name, _), difference, p in zip(pairs, differences, tests, strict=True):
         closer[name] += difference.mean < 0.0
+        tested[name] += p is not None
         significant[name] += difference.mean < 0.0 and p is not None and p < SIGNIFICANT
     counts = [
         f"than {name} in {closer[name]}"
-        + (f" ({significant[name]} significantly)" if any(p is not None for p in tests) else "")
+        + (f" (significantly in {significant[name]} of {tested[name]} tested)" * bool(tested[name]))
         for name in others
     ]
     lines = [

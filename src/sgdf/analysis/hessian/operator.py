@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
+from numbers import Number
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..example_counts import count_examples, tensors_in
+from ..example_counts import count_examples
 from .symmetric import SymmetricOperator
 from .undisturbed import undisturbed
 
@@ -84,8 +86,7 @@ class Hessian(SymmetricOperator):
         self._model, self._loss, self._batches = model, loss, batches
         self._training, self._weight_decay = training, weight_decay
         with undisturbed(model, training) as seed_generators:
-            self._check_batches(seed_generators)
-            self._shares = _shares(self._pass(seed_generators), weights)
+            self._shares = _shares(self._batch_counts(seed_generators, weights is None), weights)
 
     def _pass(self, seed_generators: Callable[[int], None]) -> Iterator[Any]:
         """Yield the batches; each is drawn, and used, with random numbers of its own."""
@@ -100,17 +101,25 @@ class Hessian(SymmetricOperator):
             seed_generators(index)
             yield batch
 
-    def _check_batches(self, seed_generators: Callable[[int], None]) -> None:
-        """Refuse batches that are others each time: each product would be of another matrix."""
-        if isinstance(self._batches, list | tuple):
-            return
-        first, second = (list(map(_digest, self._pass(seed_generators))) for _ in range(2))
-        if first != second:
+    def _batch_counts(self, seed_generators: Callable[[int], None], by_examples: bool) -> list[int]:
+        """Return the number of examples of each batch, or 1 for each.
+
+        Raises:
+            ValueError: if the batches are others each time: each product would be of another
+                matrix.
+        """
+        is_fixed = isinstance(self._batches, list | tuple)
+        counts, digests = [], []
+        for batch in self._pass(seed_generators):
+            counts.append(count_examples(batch) if by_examples else 1)
+            digests += [] if is_fixed else [_digest(batch)]
+        if not is_fixed and digests != list(map(_digest, self._pass(seed_generators))):
             raise ValueError(
                 "batches gives other batches each time it is iterated over, as a loader does that "
                 "shuffles or augments, but all products must be over the same: give a list, as "
                 "with list(batches)"
             )
+        return counts
 
     def _multiply(self, columns: Tensor) -> Tensor:
         with undisturbed(self._model, self._training) as seed_generators:
@@ -173,9 +182,8 @@ def _checked(loss: Any) -> Tensor:
     return loss
 
 
-def _shares(batches: Iterable[Any], weights: Sequence[float] | None) -> list[float]:
-    """Return the weights of the batches, which add up to 1."""
-    counts = [1 if weights is not None else count_examples(batch) for batch in batches]
+def _shares(counts: Sequence[int], weights: Sequence[float] | None) -> list[float]:
+    """Return the weights of the batches, which add up to 1: the counts, unless they are given."""
     if not counts:
         raise ValueError("there are no batches")
     if weights is None:
@@ -188,10 +196,25 @@ def _shares(batches: Iterable[Any], weights: Sequence[float] | None) -> list[flo
 
 
 def _digest(batch: Any) -> bytes:
-    """Return what differs if a number in a batch does."""
+    """Return what differs if a number or a text in a batch does."""
     digest = blake2b(digest_size=16)
-    for tensor in tensors_in(batch):
-        if tensor.layout == torch.strided:
-            content = tensor.detach().cpu().reshape(-1).contiguous().view(torch.uint8)
-            digest.update(content.numpy().tobytes())
+    for content in _contents(batch):
+        digest.update(content)
     return digest.digest()
+
+
+def _contents(batch: Any) -> Iterator[bytes]:
+    """Yield the tensors, arrays, numbers and texts of a batch as bytes."""
+    if isinstance(batch, Tensor):
+        if batch.layout == torch.strided:
+            content = batch.detach().cpu().reshape(-1).contiguous().view(torch.uint8)
+            yield content.numpy().tobytes()
+    elif isinstance(batch, Mapping):
+        yield from _contents([*batch.keys(), *batch.values()])
+    elif isinstance(batch, np.ndarray) and not batch.dtype.hasobject:
+        yield batch.tobytes()
+    elif isinstance(batch, list | tuple | np.ndarray):
+        for value in batch:
+            yield from _contents(value)
+    elif isinstance(batch, Number | np.generic | str | bytes):
+        yield repr(batch).encode("utf-8", "surrogatepass")

@@ -123,7 +123,8 @@ def _missing(given: Mapping[str, Any], settings: Sequence[MeasuredSetting]) -> I
             what = f"{which} eigenvalue" if count == 1 else f"{count} {which} eigenvalues"
             yield (
                 f"The {what} to a relative accuracy of {given['tolerance']:g} could not be found "
-                f"for {found}. A larger --tolerance, or fewer of them (--top), may help."
+                f"for {found}. A larger --tolerance"
+                f"{', or fewer of them (--top),' if which == 'largest' else ''} may help."
             )
 
 
@@ -256,7 +257,7 @@ def _paper_way(given: Mapping[str, Any], settings: Sequence[MeasuredSetting]) ->
         "Power iteration with deflation, at most 100 products for each eigenvalue, stopped when "
         "it changes by less than 0.1 %. It finds the largest in modulus, negative ones too. The "
         "error is relative to Lanczos' method, for the eigenvalue of the same rank. "
-        f"{_signs_of_errors(given, settings)} An early stop leaves a value too small. It leaves "
+        f"{_signs_of_errors(given, settings)}An early stop leaves a value too small. It leaves "
         "its vector inexact too, and what later values have of that vector makes them too large.",
         (
             "setting",
@@ -270,12 +271,15 @@ def _paper_way(given: Mapping[str, Any], settings: Sequence[MeasuredSetting]) ->
 
 
 def _signs_of_errors(given: Mapping[str, Any], settings: Sequence[MeasuredSetting]) -> str:
-    """Return in a sentence how many values of the paper's way are too small, and too large."""
+    """Return in a sentence, with a space, how many values of the paper's way are off, if any."""
     parts = [_paper_errors(one) for setting in settings for one in setting.runs]
     errors, limit = np.concatenate(parts), 100.0 * given["tolerance"]
+    small, large = np.sum(errors < -limit), np.sum(errors > limit)
     return (
-        f"Of {plural(len(errors), 'value')}, {np.sum(errors < -limit)} are too small by more than "
-        f"{limit:g} %, and {np.sum(errors > limit)} are too large by more than that."
+        f"{small} of {plural(len(errors), 'value')} {'is' if small == 1 else 'are'} more than "
+        f"{limit:g} % too small, {large} more than {limit:g} % too large. "
+        if len(errors)
+        else ""
     )
 
 

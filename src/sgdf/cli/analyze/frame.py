@@ -42,11 +42,18 @@ Experiments = Annotated[
 ]
 OnlyTasks = Annotated[
     list[str] | None,
-    typer.Option("--task", metavar="NAME", help="Only runs of this task. May be repeated."),
+    typer.Option(
+        "--task",
+        metavar="NAME",
+        help="Only runs of this task, by its name, or with the options that the page shows. May "
+        "be repeated.",
+    ),
 ]
 OnlyOptimizers = Annotated[
     list[str] | None,
-    typer.Option("--optimizer", metavar="NAME", help="Only runs of this one. May be repeated."),
+    typer.Option(
+        "--optimizer", metavar="NAME", help="Only runs of this optimizer. May be repeated."
+    ),
 ]
 OnlySeeds = Annotated[
     list[int] | None,
