@@ -27,6 +27,19 @@ def test_tables_numbers_and_picture(command, tmp_path):
             assert all(curve["steps"][-1] == 120 for curve in curves.values())
 
 
+def test_a_power_of_0_is_sgd():
+    said = sgdf("theory", "regret", *SMALL, "--gamma", 0)
+    (plain,), (constant, *_) = (
+        re.findall(rf"^{name} +(\S+)", said, re.M)[:1] for name in ("SGD", "SGDF, γ = 0")
+    )
+    assert constant == plain
+
+
+def test_the_help_has_the_rates():
+    said = " ".join(sgdf("theory", "regret", "--help").split())
+    assert "α = 0.2 on the linear losses and 1 on the squares" in said
+
+
 def test_options_reach_the_filter():
     said = sgdf("theory", "regret", *SMALL, "--gamma", 2, "--beta1", 0.5, "--beta2", 0)
     assert "SGDF, γ = 2" in said
@@ -43,7 +56,7 @@ def test_options_reach_the_filter():
         ("--beta2", 1.0),
         ("--steps", 5),
         ("--copies", 1),
-        ("--gamma", 0),
+        ("--gamma", -1),
         ("--seed", -1),
         ("--plot", "picture.gif"),
     ],

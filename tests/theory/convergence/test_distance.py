@@ -9,7 +9,8 @@ from hypothesis import given, settings, strategies
 
 from adversaries import MOVES, descents, filtered_moves
 from sgdf import filter_gradient
-from sgdf.theory import Descent, distance_bound, log_gain_floor
+from sgdf.theory import Descent, distance_bound
+from sgdf.theory.convergence.distance import log_gain_floor
 
 SIZES = strategies.sampled_from([1e-3, 1.0, 50.0])
 

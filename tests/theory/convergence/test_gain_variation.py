@@ -72,7 +72,7 @@ def test_it_grows_linearly_with_a_constant_power():
 
 
 def test_it_grows_like_a_root_with_a_fading_power():
-    """Over each factor of 4 in T by about 2, and never by more than 2.4."""
+    """Over each factor of 4 in T by about 2, and never by more than 2.6."""
     varied = gain_variation(noise(3200, 200), FADING).mean(1)
     growth = [(varied[4 * t - 1] / varied[t - 1]).item() for t in (50, 200, 800)]
     assert all(1.9 < factor < 2.6 for factor in growth)

@@ -8,15 +8,8 @@ import numpy as np
 
 from ...present.plots import Drawing, Sheet, drawing, set_title, use_log_axis
 from ...present.table import OVERALL, Cell, Table
-from ...theory import (
-    CounterExample,
-    Outcome,
-    counter_examples,
-    fuse,
-    linear_losses,
-    regret,
-    running_mean_moments,
-)
+from ...theory import counter_examples, fuse, linear_losses, regret, running_mean_moments
+from ...theory.counter_example import CounterExample, Outcome
 from ...theory.counter_examples import descent_margin
 from .methods import methods
 from .study import Study

@@ -11,8 +11,6 @@ from ...present.plots import Drawing, Sheet, drawing, legend_within, use_log_axi
 from ...present.styles import HUES
 from ...present.table import Cell, Table, number_cell
 from ...theory import (
-    Fusion,
-    JumpResponse,
     drift_response,
     effective_variance,
     fuse,
@@ -21,6 +19,9 @@ from ...theory import (
     running_mean_moments,
     steady_kalman,
 )
+from ...theory.filter_response import JumpResponse
+from ...theory.fusion import Fusion
+from .settling import check_settling
 from .study import Study, name_powered_gain
 
 NAME = "fusion"
@@ -47,7 +48,11 @@ def study_fusion(
         betas: of the filter.
         gamma: of the filter.
         seed: of all simulations.
+
+    Raises:
+        ValueError: if the simulations are too short for the filter to settle.
     """
+    check_settling(betas)
     options: dict[str, Any] = {"betas": betas, "gamma": gamma, "seed": seed}
     jumps = jump_response(JUMPS, **options)
     drift = drift_response(DRIFTS, **options)

@@ -11,9 +11,6 @@ from ...present.plots import Drawing, Sheet, drawing, legend_within, use_log_axi
 from ...present.styles import HUES
 from ...present.table import Cell, Table, number_cell
 from ...theory import (
-    DriftResponse,
-    NoiseChangeResponse,
-    NoiseResponse,
     drift_response,
     expected_running_variance,
     gain_law,
@@ -25,6 +22,8 @@ from ...theory import (
     steady_gain,
     steady_kalman,
 )
+from ...theory.filter_response import DriftResponse, NoiseChangeResponse, NoiseResponse
+from .settling import check_settling
 from .study import Study, name_powered_gain
 
 NAME = "gain"
@@ -64,7 +63,11 @@ def study_gain(
         betas: of the filter.
         gamma: of the filter.
         seed: of all simulations.
+
+    Raises:
+        ValueError: if the simulations are too short for the filter to settle.
     """
+    check_settling(betas)
     options: dict[str, Any] = {"betas": betas, "gamma": gamma, "seed": seed}
     measured = Measured(
         betas,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...present.table import OVERALL, Table, number_cell
-from ...theory import MomentumMoments
+from ...theory.momentum.moments import MomentumMoments
 from ...theory.momentum.rule import Model
 from .momentum_figure import draw_momentum
 from .quadratic import LossAt, Measured, Quadratic

@@ -10,7 +10,6 @@ import numpy as np
 
 from ...present.table import Cell
 from ...theory import (
-    MomentumMoments,
     contraction,
     momentum_bounds,
     momentum_error,
@@ -18,6 +17,7 @@ from ...theory import (
     momentum_moments,
     simulate_momentum,
 )
+from ...theory.momentum.moments import MomentumMoments
 from ...theory.momentum.rule import Model
 
 PATHS = 2000

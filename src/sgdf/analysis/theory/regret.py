@@ -10,14 +10,9 @@ from matplotlib.axes import Axes
 
 from ...present.plots import Drawing, Sheet, drawing, set_title
 from ...present.table import OVERALL, Cell, Table, number_cell
-from ...theory import (
-    UNEVEN_SLOPES,
-    RegretCurve,
-    gain_variation_bound,
-    linear_losses,
-    regret,
-    squared_losses,
-)
+from ...theory import gain_variation_bound, linear_losses, regret, squared_losses
+from ...theory.convergence.problems import UNEVEN_SLOPES
+from ...theory.convergence.regret import RegretCurve
 from .methods import Method, methods
 from .powers_of_t import draw_power, slope, use_log_axes
 from .study import Study
@@ -89,8 +84,8 @@ def study_regret(
 
 
 def _variation_bound(fading: Method, betas: tuple[float, float], steps: int) -> np.ndarray | None:
-    """Return the bound of Lemma B.7 on the linear losses; it needs β₁, β₂ > 0."""
-    if not all(betas):
+    """Return the bound of Lemma B.7 on the linear losses; it needs β₁, β₂ and γ above 0."""
+    if not (all(betas) and fading.gamma):
         return None
     smallest = min(map(abs, UNEVEN_SLOPES.values))
     descent = fading.descent(RATES[LINEAR], betas)

@@ -10,7 +10,8 @@ from matplotlib.axes import Axes
 
 from ...present.plots import Drawing, Sheet, drawing, set_title
 from ...present.table import OVERALL, Cell, Table, number_cell
-from ...theory import SYMMETRIC, StationarityCurve, noisy_logarithm, noisy_quadratic, stationarity
+from ...theory import SYMMETRIC, noisy_logarithm, noisy_quadratic, stationarity
+from ...theory.convergence.stationarity import StationarityCurve
 from .methods import Method, methods
 from .powers_of_t import draw_power, slope, use_log_axes
 from .study import Study

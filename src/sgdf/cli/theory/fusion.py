@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from ..console import refuse
 from ..options import JsonFile, PlotFile
-from .filter_options import Beta1, Beta2, Gamma, Seed
 from .frame import present
+from .options import Beta1, Beta2, Gamma, Seed
 
 
 def fusion(
@@ -20,10 +21,15 @@ def fusion(
     The tables have the variance that the derived gain promises for independent sources, and the
     one it has since the running mean contains the gradient; the gain that the smallest error asks
     for after a jump of the mean, beside the filter's; and the noise that a power of the gain
-    assumes.
+    assumes. The filter settles within the simulations for β₁ from 0.1 to 0.99 and β₂ from 0.9 to
+    0.9999; others are refused.
 
     Section 3.2, Appendix B.3 and B.4 of the paper.
     """
     from ...analysis.theory.fusion import study_fusion
 
-    present(study_fusion((beta1, beta2), gamma, seed), json_file, plot)
+    try:
+        study = study_fusion((beta1, beta2), gamma, seed)
+    except ValueError as error:
+        raise refuse(error) from error
+    present(study, json_file, plot)

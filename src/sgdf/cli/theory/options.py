@@ -43,9 +43,7 @@ Beta2 = Annotated[
         help="Decay rate of the residual variance, 0 ≤ β₂ < 1.",
     ),
 ]
-Gamma = Annotated[
-    float, typer.Option(min=0.01, max=10.0, help="Power of the gain; γ_t is this over √t.")
-]
+Gamma = Annotated[float, typer.Option(min=0.0, max=10.0, help="Power of the gain.")]
 Steps = Annotated[
     int, typer.Option(min=100, max=1_000_000, help="How many steps each run takes, the largest T.")
 ]
@@ -53,4 +51,4 @@ Copies = Annotated[
     int,
     typer.Option(min=2, max=100_000, help="How many independent runs each number is a mean of."),
 ]
-Seed = Annotated[int, typer.Option(min=0, help="The seed of all noise.")]
+Seed = Annotated[int, typer.Option(min=0, help="The seed of all random numbers.")]

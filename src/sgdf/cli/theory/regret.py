@@ -22,8 +22,8 @@ def regret(
     The losses are linear ones whose slope is rarely steep (a constant power of the gain goes to the
     worst point of the box), and squares with symmetric noise (all methods converge). Beside the
     average regret R(T)/T stand the bound of Theorem 3.2 with the gain that is used, a bound by the
-    distance between estimate and gradient, and the total variation of the gain. Rates are 0.2/√t,
-    and 0.2/√T.
+    distance between estimate and gradient, and the total variation of the gain. Rates are α/√t, and
+    α/√T, with α = 0.2 on the linear losses and 1 on the squares. A fading power is --gamma over √t.
     """
     from ...analysis.theory.regret import study_regret
 

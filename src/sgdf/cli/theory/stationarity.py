@@ -22,7 +22,7 @@ def stationarity(
     The functions are ½θ² with skewed and with symmetric noise, and ln(1 + θ²), which is not convex.
     With skewed noise a constant power of the gain stops where the gradient is not 0. Beside the
     smallest and the mean of E‖∇f‖² stands a bound that holds for every β₁ and falls like log T/√T
-    if the power falls like 1/√t. Rates are 0.5/√t, and 0.5/√T.
+    if the power falls like 1/√t. Rates are 0.5/√t, and 0.5/√T. A fading power is --gamma over √t.
     """
     from ...analysis.theory.stationarity import study_stationarity
 

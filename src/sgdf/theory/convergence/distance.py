@@ -24,7 +24,7 @@ def log_gain_floor(betas: tuple[float, float]) -> float:
     :math:`c_t \le (1-\beta_1)^{-2}`.
 
     Example:
-        >>> from sgdf.theory import log_gain_floor
+        >>> from sgdf.theory.convergence.distance import log_gain_floor
         >>> round(log_gain_floor((0.9, 0.999)), 2)
         13.59
     """

@@ -86,7 +86,7 @@ class Cycle:
 
     Example:
         >>> import torch
-        >>> from sgdf.theory import Cycle
+        >>> from sgdf.theory.convergence.noise import Cycle
         >>> Cycle((2.0, -1.0)).draw(torch.Generator(), first=2, steps=3, shape=()).tolist()
         [-1.0, 2.0, -1.0]
     """
@@ -115,6 +115,6 @@ class Cycle:
 
 
 SKEWED = DiscreteNoise((9.0, -1.0), (0.1, 0.9))
-"""Mean 0, standard deviation 3, skewed."""
+"""Mean 0, standard deviation 3, skewed: three times the law ``"rare"`` of ``NOISE_LAWS``."""
 SYMMETRIC = DiscreteNoise((3.0, -3.0), (0.5, 0.5))
 """Mean 0, standard deviation 3, symmetric."""
