@@ -74,7 +74,9 @@ def test_every_counter_example_is_listed(monkeypatch, tmp_path):
         if case.name in ("random-target", "fused-variance", "beta1-condition")
     ]
     monkeypatch.setattr(study, "counter_examples", lambda: quick)
-    said = sgdf("theory", "counter-examples", "--json", tmp_path / "numbers.json")
+    files = tmp_path / "numbers.json", tmp_path / "picture.svg"
+    said = sgdf("theory", "counter-examples", "--json", files[0], "--plot", files[1])
+    assert "3 of 3 counter-examples" in files[1].read_text()
     assert "All 3 counter-examples refute what they are about" in said
     numbers = json.loads((tmp_path / "numbers.json").read_text())
     for case in quick:

@@ -49,11 +49,14 @@ def test_fusion_prints_promise_and_truth(fusion):
     text, numbers, plot = fusion
     assert "derived gain 0.1 has the variance 0.1, below both" in text
     assert "it has 0.136, more than the 0.111 of m̂ alone" in text
-    assert "The best weight is -0.125" in text
+    assert "The best weight is −0.125" in text
     assert numbers["true"]["variance"][-1] == pytest.approx(0.136, abs=1e-4)
     assert numbers["jump"]["gain"][0][-1] < 1e-3 < 0.99 < numbers["jump"]["mmse_gain"][-1]
     assert (numbers["betas"], numbers["gamma"], numbers["seed"]) == ([0.8, 0.999], 1.0, 3)
-    assert "σ_g²/σ_m²" in plot.read_text()
+    drawn = plot.read_text()
+    assert "σ_g²/σ_m²" in drawn
+    assert "best K = −0.125" in drawn
+    assert "(first point: q = 0)" in drawn
 
 
 @pytest.mark.parametrize(

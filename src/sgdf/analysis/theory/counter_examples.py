@@ -15,6 +15,8 @@ from .methods import methods
 from .study import Study
 
 BETAS = (0.9, 0.999)
+DRAWN = ("gain-at-most-one", "beta1-condition", "fused-variance")
+"""The counter-examples that the picture shows."""
 
 
 def study_counter_examples() -> Study:
@@ -31,9 +33,10 @@ def study_counter_examples() -> Study:
             ),
             f"{_count(refuted, len(found))} counter-examples refute what they are about; what "
             "holds is in docs/paper/theory.md.",
+            f"The picture that --plot writes has {len(DRAWN)} of them: {', '.join(DRAWN)}.",
         ),
         tables=(_table(found),),
-        figure=_figure(),
+        figure=_figure(len(found)),
         numbers={
             case.name: {
                 "label": case.label,
@@ -78,7 +81,8 @@ def _table(found: list[tuple[CounterExample, Outcome]]) -> Table:
     )
 
 
-def _figure() -> Drawing:
+def _figure(count: int) -> Drawing:
+    """Draw three of so many counter-examples."""
     tried = [one for one in methods(0.5) if one.name != "EMA"]
     lines: dict[str, dict[str, Any]] = {one.name: one.line for one in tried}
     exact: dict[str, dict[str, Any]] = {
@@ -94,12 +98,12 @@ def _figure() -> Drawing:
             (handles[one.name],) = walk.plot(path.steps, path.point, **lines[one.name])
         use_log_axis(walk, "x")
         walk.set(xlabel="T", ylabel="mean of θ_T, best at −1", ylim=(-1.05, 1.05))
-        set_title(walk, "Linear losses (line 1245)")
+        set_title(walk, f"{DRAWN[0]}, line 1245")
         betas = np.linspace(0.0, 0.95, 200)
         margin.plot(betas, [descent_margin(beta, 2) for beta in betas], **exact["exact"])
         margin.axhline(0.0, color="gray", linewidth=0.8)
         margin.set(xlabel="β₁", ylabel="1/(1 + β₁) − β₁(1 + √2)")
-        set_title(margin, "Assumed ≥ 0 (line 1909), t = 2")
+        set_title(margin, f"{DRAWN[1]}: ≥ 0 at t = 2")
         moments, gains = running_mean_moments(BETAS[0]), np.linspace(-0.15, 0.3, 200)
         sources = (0.0, moments.corrected_variance, 0.0, 1.0)
         for name, covariance in (("exact", moments.covariance), ("as printed", 0.0)):
@@ -108,5 +112,9 @@ def _figure() -> Drawing:
         fusion.axhline(float(moments.corrected_variance), color="gray", linewidth=0.8)
         fusion.text(0.3, float(moments.corrected_variance), "Var m̂ ", ha="right", va="bottom")
         fusion.set(xlabel="K", ylabel="Var(m̂ + K(g − m̂)),   β₁ = 0.9", ylim=(0.0, 0.2))
-        set_title(fusion, "Fused variance (proof_fusion)")
+        set_title(fusion, f"{DRAWN[2]}, proof_fusion")
+        # Beside the legend, which is in the middle.
+        sheet.figure.text(
+            0.995, 0.01, f"{len(DRAWN)} of {count} counter-examples", ha="right", fontsize=8
+        )
         return sheet.legend({name: handles[name] for name in (*lines, *exact)})

@@ -22,7 +22,7 @@ from ...theory import (
 from ...theory.filter_response import JumpResponse
 from ...theory.fusion import Fusion
 from .settling import check_settling
-from .study import Study, name_powered_gain
+from .study import Study, name_powered_gain, with_minus
 
 NAME = "fusion"
 STEPS = (2, 5, 10, 100, np.inf)
@@ -34,6 +34,8 @@ RATIOS = (1.0, 3.0, 19.0, 99.0)
 """Of the gradient's variance to the running mean's."""
 POWERS = (0.25, 0.5, 1.0, 2.0)
 DRIFTS = (0.0, 1e-3, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
+NO_DRIFT = "0.0003"
+"""Where the picture has the point without drift."""
 PRODUCT = (0.0, 1.0, 2.0, 0.49)
 """Means and variances of two densities whose product is drawn."""
 ORANGE, BLUE, GREEN, PINK, YELLOW, SKY = HUES[:6]
@@ -227,7 +229,7 @@ def _draw_variance(panel: Axes, beta1: float) -> None:
         arrowprops={"arrowstyle": "-", "lw": 0.6},
     )
     panel.annotate(
-        f"best K = {float(smallest.gain):.3g}",
+        with_minus(f"best K = {float(smallest.gain):.3g}"),
         (float(smallest.gain), float(smallest.variance)),
         (0, -18),
         textcoords="offset points",
@@ -295,7 +297,7 @@ def _draw_bias(panel: Axes, beta1: float, gamma: float, jumps: JumpResponse) -> 
         xlabel="δ/σ, new lag of m̂", ylabel="gain", ylim=(min(0.0, float(best.min())) - 0.05, 1.05)
     )
     panel.set_title("A new lag lowers the gain that should rise")
-    legend_within(panel, "upper left")
+    legend_within(panel, "center right")
 
 
 def _draw_jump(panel: Axes, gamma: float, jumps: JumpResponse) -> None:
@@ -315,7 +317,7 @@ def _draw_jump(panel: Axes, gamma: float, jumps: JumpResponse) -> None:
 
 
 def _draw_errors(panel: Axes, beta1: float, gamma: float, errors: Any) -> None:
-    drifts = np.geomspace(3e-4, 4.0, 100)
+    drifts = np.geomspace(float(NO_DRIFT), 4.0, 100)  # a logarithmic axis has no 0
     mean = (beta1**2 * drifts + (1.0 - beta1) ** 2) / (1.0 - beta1**2)
     best = steady_kalman(process_noise=drifts, observation_noise=1.0)
     panel.plot(drifts, mean, color=BLUE, label="m̂: (β₁²q + (1−β₁)²)/(1−β₁²)")
@@ -331,7 +333,10 @@ def _draw_errors(panel: Axes, beta1: float, gamma: float, errors: Any) -> None:
     panel.plot(drifts, best.signal_variance, color=GREEN, label="Kalman: the smallest")
     use_log_axis(panel, "x")
     use_log_axis(panel, "y")
-    panel.set_xticks([drifts[0], 1e-3, 0.01, 0.1, 1.0], ["0", "0.001", "0.01", "0.1", "1"])
-    panel.set(xlabel="q, variance of the drift (noise: 1)", ylabel="mean squared error")
+    panel.set_xticks([drifts[0], 0.01, 0.1, 1.0], [NO_DRIFT, "0.01", "0.1", "1"])
+    panel.set(
+        xlabel="q, variance of the drift (first point: q = 0)",
+        ylabel="mean squared error",
+    )
     panel.set_title("Errors where the mean is a random walk")
     legend_within(panel, "upper left")

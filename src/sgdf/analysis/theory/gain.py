@@ -28,6 +28,8 @@ from .study import Study, name_powered_gain
 
 NAME = "gain"
 DRIFTS = (0.0, 1e-4, 1e-3, 0.01, 0.05, 0.1, 1.0, 10.0)
+NO_DRIFT = "0.00003"
+"""Where the picture has the point without drift."""
 FACTORS = (0.1, 10.0)
 """What the standard deviation of the noise is multiplied by."""
 NOISES = {
@@ -264,14 +266,14 @@ def _draw_influence(panel: Axes, measured: Measured) -> None:
                 panel.axhline(side, color=color, lw=0.8, ls=":")
     panel.plot(residuals, residuals, color="0.4", lw=0.8, ls="--", label="γ = 0: the gradient")
     panel.set(
-        xlabel="r/√ŝ, the residual", ylabel="(ĝ − m̂)/√ŝ = K^γ r/√ŝ", ylim=(-2, 2.9), xlim=(-6, 6)
+        xlabel="r/√ŝ, the residual", ylabel="(ĝ − m̂)/√ŝ = K^γ r/√ŝ", ylim=(-2.9, 2), xlim=(-6, 6)
     )
     panel.set_title("What a residual adds to m̂ (dotted: the bounds)")
-    legend_within(panel, "upper left")
+    legend_within(panel, "lower right")
 
 
 def _draw_drift(panel: Axes, measured: Measured) -> None:
-    drifts = np.geomspace(3e-5, 20.0, 60)
+    drifts = np.geomspace(float(NO_DRIFT), 20.0, 60)  # a logarithmic axis has no 0
     best = steady_kalman(process_noise=drifts, observation_noise=1.0)
     panel.plot(drifts, best.gain, color=GREEN, label="Kalman: the best gain")
     steady = steady_gain(betas=measured.betas)
@@ -288,8 +290,12 @@ def _draw_drift(panel: Axes, measured: Measured) -> None:
         label="E K, simulated (4 standard errors)",
     )
     use_log_axis(panel, "x")
-    panel.set_xticks([drifts[0], 1e-3, 0.1, 10.0], ["0", "0.001", "0.1", "10"])
-    panel.set(xlabel="q, variance of the drift (noise: 1)", ylabel="gain", ylim=(0, 1))
+    panel.set_xticks([drifts[0], 1e-3, 0.1, 10.0], [NO_DRIFT, "0.001", "0.1", "10"])
+    panel.set(
+        xlabel="q, variance of the drift (first point: q = 0)",
+        ylabel="gain",
+        ylim=(0, 1),
+    )
     panel.set_title("The gain does not see drift")
     legend_within(panel, "upper left")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,6 +35,10 @@ class Study:
     figure: Drawing
     numbers: Mapping[str, Any]
 
+    def __post_init__(self) -> None:
+        # The sentences are people's; the numbers in them were formatted for programs.
+        object.__setattr__(self, "findings", tuple(map(with_minus, self.findings)))
+
     def draw(self, path: Path) -> None:
         """Write the picture; the end of the path chooses its format."""
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -45,6 +50,15 @@ class Study:
         path.parent.mkdir(parents=True, exist_ok=True)
         plain = replace_nonfinite(_without_arrays(dict(self.numbers)), str)
         path.write_text(json.dumps({"study": self.name, **plain}, indent=1) + "\n")
+
+
+def with_minus(text: str) -> str:
+    """Return a text in which negative numbers have a minus, not a hyphen.
+
+    >>> with_minus("student-3 ends at -0.73, below e^-2.4, at ε = 1e-8")
+    'student-3 ends at −0.73, below e^−2.4, at ε = 1e-8'
+    """
+    return re.sub(r"(?<![\w.])-(?=\.?\d)", "−", text)
 
 
 def name_powered_gain(gamma: float) -> str:
