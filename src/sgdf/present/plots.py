@@ -212,7 +212,9 @@ def shorten(name: str, most: int = LONGEST_NAME) -> str:
 
 def legend_within(
     panel: Axes,
-    place: Literal["upper left", "upper center", "upper right", "lower left", "lower right"],
+    place: Literal[
+        "upper left", "upper center", "upper right", "lower left", "lower right", "center right"
+    ],
 ) -> None:
     """Draw a small legend inside a panel, where its lines are not those of other panels.
 

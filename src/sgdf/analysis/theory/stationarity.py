@@ -112,14 +112,18 @@ def _findings(
     sgd, _, constant, fading = (by_step[name] for name in names)
     return (
         f"With skewed noise, at T = {steps:,}, {names[2]} has a mean gradient of "
-        f"{constant.point[-1]:.2f} and E‖∇f‖² = {constant.last[-1]:.3f}: it rests where the mean "
+        f"{constant.point[-1]:.2f} and E‖∇f‖² = {_with_error(constant)}: it rests where the mean "
         f"of its estimate is 0, not that of the gradient. {names[3]} has {fading.point[-1]:.2f} "
-        f"and {fading.last[-1]:.3f}; SGD has {sgd.point[-1]:.2f} and {sgd.last[-1]:.3f}.",
+        f"and {_with_error(fading)}; SGD has {sgd.point[-1]:.2f} and {_with_error(sgd)}.",
         "With γₜ = γ/√t the mean of E‖∇f‖² is at most O(log T/√T) + dε for every β₁ and rates "
         "α/√t, and O(1/√T) + dε for rates α/√T. At this T the bound is "
         f"{fading.bound[-1]:.0f} and {by_horizon[names[3]].bound[-1]:.0f}, and what was measured "
         f"{fading.mean[-1]:.2f} and {by_horizon[names[3]].mean[-1]:.2f}.",
     )
+
+
+def _with_error(curve: StationarityCurve) -> str:
+    return f"{curve.last[-1]:.3f} ± {curve.error[-1]:.3f}"
 
 
 def _table(name: str, title: str, rates: str, curves: Curves, steps: int, copies: int) -> Table:
@@ -147,7 +151,8 @@ def _table(name: str, title: str, rates: str, curves: Curves, steps: int, copies
         "bound is of that mean.",
         ("method", "smallest", "slope", "mean", "bound", "at T", "θ_T"),
         tuple(rows),
-        caption="Slope: the power of T that the smallest falls by. The bound is of the mean.",
+        caption="Smallest: of many means, so it is biased low. Slope: the power of T that it falls "
+        "by. The bound is of the mean.",
     )
 
 
