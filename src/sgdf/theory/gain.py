@@ -155,9 +155,9 @@ def steady_gain(
     .. math::
         K = \frac{v}{v + w z^2}, \qquad v = \beta_2 S + (1-\beta_2) z^2.
 
-    S, a mean of earlier squares, is taken to have the law of chi-squared over its degrees of
-    freedom, of which it has :math:`(1+\beta_2)/(1-\beta_2)`: mean and variance are those of
-    independent squares. (The squares of residuals are correlated, but at 0.9 only by 0.0025.)
+    S, a mean of earlier squares, is taken to be chi-squared with
+    :math:`(1+\beta_2)/(1-\beta_2)` degrees of freedom, divided by their number: mean and variance
+    are those of independent squares. (The squares of residuals are correlated, but at 0.9 only by 0.0025.)
 
     Args:
         betas: of the filter.
