@@ -157,7 +157,8 @@ def steady_gain(
 
     S, a mean of earlier squares, is taken to be chi-squared with
     :math:`(1+\beta_2)/(1-\beta_2)` degrees of freedom, divided by their number: mean and variance
-    are those of independent squares. (The squares of residuals are correlated, but at 0.9 only by 0.0025.)
+    are those of independent squares. (The squares of residuals are correlated, but at 0.9 only by
+    0.0025.)
 
     Args:
         betas: of the filter.
