@@ -41,25 +41,51 @@ PROBLEMS = {
 }
 
 
-def test_the_table_of_ranges():
-    widths = {
-        (row["problem"], row["optimizer"]): float(row["width, common level (decades)"])
-        for row in record("lr-window")
-    }
+@pytest.mark.parametrize(
+    ("name", "head"),
+    [("lr-window", "problem | sgdf"), ("lr-window-warmup", "problem, warm-up | sgdf")],
+)
+def test_the_tables_of_ranges(name, head):
+    found = {(row["problem"], row["optimizer"]): row for row in record(name)}
     expected = []
     for title, problem in PROBLEMS.items():
-        row = [widths[problem, name] for name in NAMES]
-        cells = [f"**{width:.2f}**" if width == max(row) else f"{width:.2f}" for width in row]
-        expected.append([title, *cells])
-    assert table_under("problem | sgdf") == expected
+        row = [found[problem, name] for name in NAMES]
+        widths = [float(cell["width, common level (decades)"]) for cell in row]
+        open_ended = [float(cell["width, common level (decades) is at least"]) for cell in row]
+        texts = [f"{'≥ ' * bool(o)}{w:.2f}" for w, o in zip(widths, open_ended, strict=True)]
+        best = widths.index(max(widths))
+        expected.append([title, *(f"**{t}**" if i == best else t for i, t in enumerate(texts))])
+    assert table_under(head) == expected
 
 
-def test_the_record_of_ranges_is_whole():
+@pytest.mark.parametrize("name", ["lr-window", "lr-window-warmup"])
+def test_the_record_of_ranges_is_whole(name):
     keys = {
         (row["problem"], row["batch_size"], row["optimizer"], row["lr"], row["seed"])
-        for row in record("lr-window-runs")
+        for row in record(f"{name}-runs")
     }
-    assert len(keys) == len(load("lr-window").runs)
+    assert len(keys) == len(load(name).runs)
+
+
+def test_what_the_page_says_of_the_warm_up():
+    found = {(row["problem"], row["optimizer"]): row for row in record("lr-window-warmup")}
+    forms = {
+        title: {
+            name: float(found[problem, name]["width, common level (decades)"])
+            for name in NAMES[:-1]
+        }
+        for title, problem in PROBLEMS.items()
+    }
+    behind = {title: max(widths.values()) - widths["sgdf"] for title, widths in forms.items()}
+    assert sum(gap == 0.0 for gap in behind.values()) == 4
+    assert sum(0.0 < gap <= 0.1 for gap in behind.values()) == 2
+    significant = {
+        (title, name)
+        for title, problem in PROBLEMS.items()
+        for name in NAMES[1:]
+        if float(found[problem, name]["p, corrected"]) < 0.05
+    }
+    assert significant == {*(("LSTM, 32", name) for name in NAMES[1:]), ("MLP, 256", "adam")}
 
 
 def test_what_the_page_says_of_the_ranges():
