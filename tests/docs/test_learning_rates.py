@@ -86,6 +86,24 @@ def test_what_the_page_says_of_the_warm_up():
         if float(found[problem, name]["p, corrected"]) < 0.05
     }
     assert significant == {*(("LSTM, 32", name) for name in NAMES[1:]), ("MLP, 256", "adam")}
+    before = {(row["problem"], row["optimizer"]): row for row in record("lr-window")}
+    page = " ".join(PAGE.read_text().split())
+    small, large = (PROBLEMS[f"CNN with BatchNorm, {size}"] for size in (16, 256))
+
+    def ends(problem, name, column="good rates high"):
+        """Return a figure without and with a warm-up."""
+        return [float(rows[problem, name][column]) for rows in (before, found)]
+
+    assert "from {:.2g} to {:.2g} (BatchNorm, batches of 256)".format(*ends(large, "sgdf")) in page
+    assert "from {:.2g} to beyond {:.1f} (batches of 16)".format(*ends(small, "sgdf")) in page
+    assert "from {:.0f} to {:.0f} (LSTM)".format(*ends("characters", "sgdf")) in page
+    assert "from {:.1f} to {:.1f} %, as good".format(*ends(large, "sgdf", "mean there")) in page
+    factors = [
+        ends(problem, name)[1] / ends(problem, name)[0]
+        for problem in (small, large)
+        for name in NAMES[1:]
+    ]
+    assert f"by factors of {min(factors):.2g} to {max(factors):.2g} there" in page
 
 
 def test_what_the_page_says_of_the_ranges():
