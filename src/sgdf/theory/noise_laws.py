@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     Array = NDArray[np.float64]
 
-Draw = Callable[[np.random.Generator, "tuple[int, ...]"], "Array"]
+Draw = Callable[["np.random.Generator", "tuple[int, ...]"], "Array"]
 """Returns independent numbers in a shape."""
 
 
