@@ -105,7 +105,8 @@ def test_the_key_depends_on_everything():
 
 @pytest.mark.parametrize("name", bundled_experiments())
 def test_a_run_is_an_experiment_of_itself(name, tmp_path):
-    for run in resolve_machine(load(name), threads=1).runs:
+    runs = resolve_machine(load(name), threads=1).runs
+    for run in runs[:: 1 + len(runs) // 300]:  # of thousands, a part is enough
         path = written(tmp_path, tomli_w.dumps(run.as_table()))
         (again,) = resolve_machine(load(path), threads=5).runs
         assert again == run
