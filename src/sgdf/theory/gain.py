@@ -163,7 +163,7 @@ def steady_gain(
     Args:
         betas: of the filter.
         gamma: the power of the gain.
-        eps: of the filter. Only 0 and ``inf`` are told apart: any other is negligible, unless the
+        eps: of the filter. Only ``inf`` changes the result: any other is negligible, unless the
             noise is.
         correction: of the filter.
 
