@@ -95,6 +95,12 @@ OPTIMIZERS = {
         {"momentum": 0.999, "nu": 0.7},
     ),
     "koala-m": Entry("sgdf.bench.baselines.koala:KoalaM", "a Kalman filter of weights by loss"),
+    "adabelief-1e-16": Entry(
+        "pytorch_optimizer:AdaBelief",
+        "AdaBelief with its authors' smaller ε, to compare",
+        {"eps": 1e-16, **_COUPLED},
+        is_variant=True,
+    ),
     "sgdf-k": Entry("sgdf:SGDF", "SGDF with the gain K, to compare", {"gamma": 1.0}, True),
     "sgdf-2k": Entry(
         "sgdf.bench.baselines.double_gain:DoubleGainSGDF",

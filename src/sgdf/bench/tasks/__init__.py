@@ -23,6 +23,7 @@ TASKS = {
     "characters": "sgdf.bench.tasks.characters.task:Characters",
     "cifar10": "sgdf.bench.tasks.cifar.task:Cifar10",
     "cifar100": "sgdf.bench.tasks.cifar.task:Cifar100",
+    "ptb": "sgdf.bench.tasks.ptb.task:PennTreebank",
 }
 
 # Fetched when first asked for: the names of tasks can be checked without torch.

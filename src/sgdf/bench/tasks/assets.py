@@ -1,4 +1,4 @@
-"""Files of a published archive: found in a folder, downloaded if missing, and checked."""
+"""Published files: found in a folder, checked, and downloaded if missing and that is allowed."""
 
 from __future__ import annotations
 
@@ -32,24 +32,20 @@ def data_folder() -> Path:
 
 
 @dataclass(frozen=True)
-class Archive:
-    """A ``.tar.gz`` on a server, and those of its files that are used.
+class PublishedFiles:
+    """Files that are known by their checksums, and that users have to get themselves.
 
     Attributes:
         title: the name of the data set, for messages.
-        url: the address of the archive.
-        sha256: the checksum of the archive.
-        size: the size of the archive in bytes.
-        folder: the folder in the archive.
+        folder: the folder of the files, in the folder of all data sets.
         files: the names of the files, and their checksums.
+        origin: a sentence on where to get them, and why they are not downloaded.
     """
 
     title: str
-    url: str
-    sha256: str
-    size: int
     folder: str
     files: dict[str, str]
+    origin: str = ""
 
     @property
     def place(self) -> Path:
@@ -62,23 +58,15 @@ class Archive:
         return [name for name in self.files if not (self.place / name).is_file()]
 
     def provide(self) -> None:
-        """Download the missing files.
+        """See to it that all files are there.
 
         Raises:
-            DataError: if the download fails, or another folder was probably meant.
+            DataError: if that cannot be, or another folder was probably meant.
         """
         missing = ", ".join(self.missing)
         if missing:
             self._refuse_wrong_folder(missing)
-            what = f"{self.title}, {self.size / 1e6:.0f} MB, from {self.url} to {data_folder()}"
-            print(f"Downloading {what}", file=sys.stderr, flush=True)
-            try:
-                self._fetch()
-            except (OSError, http.client.HTTPException, StoreError) as error:
-                with contextlib.suppress(OSError):
-                    self.place.rmdir()  # fails unless the folder is empty
-                trouble = f"{self.place} lacks {missing}, and the download failed: {error}"
-                raise self.refused(trouble) from error
+            self._get(missing)
 
     def content(self, name: str, official: bool = True) -> bytes:
         """Return the content of one of the files.
@@ -88,7 +76,7 @@ class Archive:
             official: require the published checksum.
 
         Raises:
-            DataError: if the file cannot be downloaded, or has another checksum.
+            DataError: if the file is missing, or has another checksum.
         """
         self.provide()
         try:
@@ -99,7 +87,7 @@ class Archive:
         if official and digest != self.files[name]:
             raise self.refused(
                 f"{self.place / name} is damaged, or not the published file: its SHA-256 is "
-                f"{digest}. Remove it to have it downloaded again, or set official = false in "
+                f"{digest}. {self._replacement}, or set official = false in "
                 "[task] to take it knowingly for what it is"
             )
         return content
@@ -109,10 +97,21 @@ class Archive:
         wanted = "\n".join(f"  {sha256}  {name}" for name, sha256 in self.files.items())
         return DataError(
             f"{self.title}: {trouble}.\n"
-            f"Get {self.url} (SHA-256 {self.sha256}) and unpack it in {data_folder()}; or say "
+            f"{self._remedy}; or say "
             f"--data FOLDER, or set {DATA_VARIABLE}, for a folder that has {self.folder} in it, "
             f"with these files and SHA-256 checksums:\n{wanted}"
         )
+
+    @property
+    def _remedy(self) -> str:
+        return f"{self.origin}: put them in {self.place}"
+
+    @property
+    def _replacement(self) -> str:
+        return "Replace it"
+
+    def _get(self, missing: str) -> None:
+        raise self.refused(f"{self.place} lacks {missing}")
 
     def _refuse_wrong_folder(self, missing: str) -> None:
         """Raise if the data lie near by, or in a folder that does not exist."""
@@ -136,6 +135,40 @@ class Archive:
 
     def _has_all_files(self, folder: Path) -> bool:
         return all((folder / name).is_file() for name in self.files)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Archive(PublishedFiles):
+    """A ``.tar.gz`` on a server, from which missing files are downloaded.
+
+    Attributes:
+        url: the address of the archive, in which the files lie in ``folder``.
+        sha256: the checksum of the archive.
+        size: the size of the archive in bytes.
+    """
+
+    url: str
+    sha256: str
+    size: int
+
+    @property
+    def _remedy(self) -> str:
+        return f"Get {self.url} (SHA-256 {self.sha256}) and unpack it in {data_folder()}"
+
+    @property
+    def _replacement(self) -> str:
+        return "Remove it to have it downloaded again"
+
+    def _get(self, missing: str) -> None:
+        what = f"{self.title}, {self.size / 1e6:.0f} MB, from {self.url} to {data_folder()}"
+        print(f"Downloading {what}", file=sys.stderr, flush=True)
+        try:
+            self._fetch()
+        except (OSError, http.client.HTTPException, StoreError) as error:
+            with contextlib.suppress(OSError):
+                self.place.rmdir()  # fails unless the folder is empty
+            trouble = f"{self.place} lacks {missing}, and the download failed: {error}"
+            raise self.refused(trouble) from error
 
     def _fetch(self) -> None:
         with store_errors(self.place):

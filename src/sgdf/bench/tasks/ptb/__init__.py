@@ -1,0 +1,1 @@
+"""Language models of words on the Penn Treebank."""
