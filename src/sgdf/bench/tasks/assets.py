@@ -104,7 +104,7 @@ class PublishedFiles:
 
     @property
     def _remedy(self) -> str:
-        return f"{self.origin}: put them in {self.place}"
+        return f"{self.origin}: copy them to {self.place}"
 
     @property
     def _replacement(self) -> str:
