@@ -77,13 +77,15 @@ TITLES = {"vgg11": "VGG11", "resnet34": "ResNet34", "densenet121": "DenseNet121"
 def test_runs_of_the_papers_experiment_do_not_deviate_from_it():
     for run in resolve_machine(load("cifar"), threads=1).runs:
         title = f"CIFAR-{run.task.name[5:]}, {TITLES[run.task.options['network']]}"
-        assert deviations(column("tab:cifar_values", title), run.as_table()) == []
+        table = column("tab:cifar_values", title)
+        (printed,) = (key for key, name in table.optimizers.items() if name == run.optimizer.name)
+        assert deviations(table, printed, run.as_table()) == []
 
 
 def test_in_what_a_small_run_deviates_is_said():
     optimizer = {"name": "sgdf", "lr": 0.5, "betas": [[0.5, 0.999]], "gamma": 1.0}
     table = run_of({"name": "cifar10", **SMALL, "network": "resnet8"}, optimizer).as_table()
-    assert deviations(column("tab:cifar_values", "CIFAR-10, VGG11"), table) == [
+    assert deviations(column("tab:cifar_values", "CIFAR-10, VGG11"), "SGDF", table) == [
         "network resnet8 instead of vgg11",
         "width 0.05 instead of 1.0",
         "train_images 24 instead of 45000",

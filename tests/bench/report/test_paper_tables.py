@@ -22,11 +22,17 @@ def column(**changes):
     return Published(**{**known, **changes})
 
 
+def paper_table(folder, *columns):
+    """Return the one table of published results in the report on a store."""
+    tables = Report.of([folder], beside=columns).document.tables
+    (table,) = [table for table in tables if table.name.startswith("paper-")]
+    return table
+
+
 def test_published_results_stand_beside_ours(tmp_path):
     for optimizer, seed in itertools.product(("sgd", "adam", "sgdf"), (0, 1)):
         make_run(tmp_path, [0.8 + 0.1 * seed], optimizer=optimizer, seed=seed)
-    report = Report.of([tmp_path], beside=(column(), column(task={"name": "other"})))
-    (table,) = [t for t in report.document.tables if t.name.startswith("paper-")]
+    table = paper_table(tmp_path, column(), column(task={"name": "other"}))
     rows = {row[0].text: [cell.text for cell in row[1:]] for row in table.rows}
     assert rows == {
         "sgd": ["85.0 ± 7.1", "91.5 ± 0.2", "SGD", "the paper's own",
@@ -42,11 +48,7 @@ def test_published_results_stand_beside_ours(tmp_path):
 def test_the_direction_of_a_published_metric_is_shown(tmp_path):
     make_run(tmp_path, [0.8], metric="fid", largest=False)
     columns = (column(metric="fid", unit="", larger_is_better=False),)
-    (table,) = [
-        t
-        for t in Report.of([tmp_path], beside=columns).document.tables
-        if t.name.startswith("paper-")
-    ]
+    table = paper_table(tmp_path, *columns)
     assert "For fid, smaller is better." in table.about
 
 
@@ -60,9 +62,63 @@ def test_published_directions_agree_with_the_names_of_the_metrics():
 
 def test_a_run_at_the_papers_size_is_called_so(tmp_path):
     make_run(tmp_path, [0.8], epochs=200)
-    report = Report.of([tmp_path], beside=(column(),))
-    (table,) = [t for t in report.document.tables if t.name.startswith("paper-")]
+    table = paper_table(tmp_path, column())
     assert table.rows[0][-1].text == "of the paper's size"
+
+
+def test_results_that_the_paper_does_not_print_are_not_called_its_own(tmp_path):
+    make_run(tmp_path, [0.8], optimizer="sgd", epochs=200, batch_size=32)
+    make_run(tmp_path, [0.8], optimizer="adam", epochs=200)
+    source = "authors' repository, one run"
+    table = paper_table(tmp_path, column(source=source, seeds=(0,), runs=1))
+    assert table.title == "Beside tab:x (Points): authors' repository, one run"
+    assert table.columns[2:4] == ("published, accuracy (%)", "name there")
+    assert [[cell.text for cell in row[2:]] for row in table.rows] == [
+        ["91.5 ± 0.2", "SGD", source, "DIFFERS: batch_size 32 instead of 64"],
+        ["90", "ADAM", "quoted from Somebody", "of the same size"],
+    ]
+    assert " Seed 0. " in table.about
+    assert "Here the epoch was chosen on validation data, there on test data." in table.about
+    assert "paper" not in " ".join([table.title, table.about, *table.columns])
+
+
+def test_an_optimizer_may_have_settings_of_its_own(tmp_path):
+    make_run(tmp_path, [0.8], optimizer="sgd", epochs=200, clip_norm=0.25)
+    make_run(tmp_path, [0.8], optimizer="adam", epochs=200, clip_norm=0.25)
+    settings = {"SGD": {"train": {"clip_norm": 0.1}, "optimizer": {"lr": 0.5}}}
+    train = {"epochs": 200, "clip_norm": 0.25}
+    table = paper_table(tmp_path, column(train=train, settings=settings))
+    differing = {row[3].text: row[-1].text for row in table.rows}
+    assert differing["ADAM"] == "of the paper's size"
+    assert differing["SGD"].startswith("DIFFERS: clip_norm 0.25 instead of 0.1; lr 0.1 instead of")
+    assert "lr 0.1 instead of 0.5" in differing["SGD"]
+
+
+def test_perplexities_stand_beside_those_of_the_authors_curves(tmp_path):
+    task = {"name": "ptb", "layers": 2, "train_recurrent": True}
+    for optimizer in ("sgdf", "sgd-vanilla", "adabelief", "adabelief-1e-16"):
+        make_run(tmp_path, [80.0], optimizer=optimizer, task=task, metric="perplexity",
+                 largest=False, epochs=200, batch_size=20, clip_norm=0.25)  # fmt: skip
+    table = paper_table(tmp_path, *published())
+    assert table.title == "Beside fig:lstm (2 layers): authors' repository, one run"
+    assert table.columns[2] == "published, perplexity"
+    rows = {row[3].text: [cell.text for cell in row[2:5]] for row in table.rows}
+    own = "AdaBelief (its own repository)"
+    assert {name: value for name, (value, *_) in rows.items()} == {
+        "SGDF": "66.49", "SGD": "67.36", "AdaBelief": "169.1", own: "66.29",
+    }  # fmt: skip
+    assert [row[0].optimizer for row in table.rows if row[3].text == own] == ["adabelief-1e-16"]
+    assert {rows[name][-1] for name in rows if name != own} == {"authors' repository, one run"}
+    assert rows[own][-1].startswith("quoted from AdaBelief's own repository, one run")
+    differing = {row[3].text: row[-1].text for row in table.rows}
+    for words in differing.values():
+        assert words.startswith("DIFFERS: train_recurrent True instead of False")
+    assert "clip_norm 0.25 instead of 0.15; lr 0.1 instead of 60.0" in differing["SGDF"]
+    assert "clip_norm" not in differing["SGD"]
+    assert "lr 0.1 instead of 30.0" in differing["SGD"]
+    assert "rectify not set instead of True" in differing["AdaBelief"]
+    assert "lr 0.1 instead of 0.01" in differing[own]
+    assert "eps not set instead of 1e-12" in differing[own]
 
 
 def test_the_column_whose_task_agrees_most_is_taken(tmp_path):
@@ -80,7 +136,7 @@ def test_all_of_the_papers_columns_load():
     assert cifar.values["SGDF"] == (91.61, 0.21)
     assert cifar.optimizers["SGD"] == "sgd"
     run = {"task": {"name": "cifar10", "network": "cnn"}, "train": {}, "optimizer": {"name": "m:O"}}
-    assert deviations(cifar, run) == [
+    assert deviations(cifar, "SGDF", run) == [
         "network cnn instead of vgg11",
         "epochs not set instead of 200",
         "batch_size not set instead of 128",

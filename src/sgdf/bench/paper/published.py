@@ -1,10 +1,10 @@
-"""The results printed in the paper, read from published.toml."""
+"""Published results of the paper's tables and figures, read from published.toml."""
 
 from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from importlib import resources
 from typing import Any
@@ -12,7 +12,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Published:
-    """One column of a table of the paper: the results of optimizers on one problem.
+    """One column of a table or figure of the paper: the results of optimizers on one problem.
 
     Attributes:
         label: the table's label in the paper.
@@ -28,7 +28,10 @@ class Published:
         note: remarks on the numbers.
         values: mean, and standard deviation where there is one, by the paper's optimizer name.
         optimizers: the name in an experiment, by the paper's optimizer name.
-        quoted: the source of numbers that the paper quotes, by the paper's optimizer name.
+        quoted: the source of numbers that the table quotes, by the paper's optimizer name.
+        source: where the numbers are from, if the paper does not print them.
+        settings: the ``train`` and ``optimizer`` options of single optimizers, in place of
+            ``train`` and of the paper's settings, by the paper's optimizer name.
     """
 
     label: str
@@ -45,6 +48,8 @@ class Published:
     values: Mapping[str, tuple[float, ...]]
     optimizers: Mapping[str, str]
     quoted: Mapping[str, str]
+    source: str = ""
+    settings: Mapping[str, Mapping[str, Mapping[str, Any]]] = field(default_factory=dict)
 
 
 @cache
@@ -53,7 +58,7 @@ def published() -> tuple[Published, ...]:
     text = resources.files(__package__).joinpath("published.toml").read_text(encoding="utf-8")
     document = tomllib.loads(text)
     return tuple(
-        _column({**table, **column, "about": table["about"]}, document["optimizers"])
+        _column(table, column, document["optimizers"])
         for table in document["table"]
         for column in table["column"]
     )
@@ -65,7 +70,10 @@ def column(label: str, name: str) -> Published:
     return match
 
 
-def _column(entry: Mapping[str, Any], optimizers: Mapping[str, str]) -> Published:
+def _column(
+    table: Mapping[str, Any], column: Mapping[str, Any], optimizers: Mapping[str, str]
+) -> Published:
+    entry = {**table, **column}
     names = {**optimizers, **entry.get("names", {})}
     return Published(
         label=entry["label"],
@@ -82,4 +90,6 @@ def _column(entry: Mapping[str, Any], optimizers: Mapping[str, str]) -> Publishe
         values={name: tuple(value) for name, value in entry["values"].items()},
         optimizers={name: names[name] for name in entry["values"]},
         quoted=entry.get("quoted", {}),
+        source=entry.get("source", ""),
+        settings={**table.get("settings", {}), **column.get("settings", {})},
     )

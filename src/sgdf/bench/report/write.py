@@ -46,7 +46,7 @@ class Report:
         Args:
             stores: the folders of the stores.
             wanted: targets by problem or task; the target under ``""`` is for all others.
-            beside: published results to compare with; by default those of the paper.
+            beside: published results to compare with; by default those that come with the package.
         """
         folders = (folder for path in stores for folder in Store(path).folders())
         return cls.on(folders, stores, wanted, beside)
