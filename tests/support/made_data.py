@@ -3,16 +3,24 @@
 import dataclasses
 import fcntl
 import hashlib
+import itertools
 import os
 import subprocess
 import sys
 from pathlib import Path
+from pydoc_data.topics import topics
 
 import numpy as np
 import pytest
 
+from sgdf.bench.tasks.ptb.data import PTB, SPLITS
+
 SMALL = {"network": "vgg11", "width": 0.05, "train_images": 24, "validation_images": 16}
 """Options of a CIFAR task on the data that ``tiny`` makes."""
+FEW_WORDS = {
+    "official": False, "vocabulary": 120, "embedding": 12, "hidden": 16, "layers": 2, "length": 12
+}  # fmt: skip
+"""Options of a task ptb on the text that ``write_words`` writes."""
 NOWHERE = "file:///nowhere/tiny.tar.gz"
 PUBLISHED = Path(__file__).parents[3] / "shared" / "data"
 real_data = pytest.mark.skipif(not PUBLISHED.exists(), reason=f"needs the data in {PUBLISHED}")
@@ -27,6 +35,17 @@ def unpacked(factory, *names):
         fcntl.flock(lock, fcntl.LOCK_EX)
         command = [sys.executable, "-B", PUBLISHED / "unpack.py", folder, *names]
         subprocess.run(command, check=True, capture_output=True)
+    return folder
+
+
+def write_words(folder, lines=(700, 90, 110)):
+    """Write files in the layout of the Penn Treebank, of as many lines of Python's manual."""
+    text = (line for name in sorted(topics) for line in topics[name].splitlines() if line.strip())
+    place = folder / PTB.folder
+    place.mkdir(parents=True, exist_ok=True)
+    for name, count in zip(SPLITS.values(), lines, strict=True):
+        content = "".join(f" {line.strip()} \n" for line in itertools.islice(text, count))
+        (place / name).write_text(content, encoding="utf-8")
     return folder
 
 

@@ -229,7 +229,8 @@ def gained(gain, beta1=0.9, beta2=0.999, eps=1e-8):
 
 REFERENCES = {
     "sgdf-k": lambda: gained(lambda k: k), "sgdf-2k": lambda: gained(lambda k: 2 * k),
-    "adabelief": adabelief, "adabound": adabound, "eadam": eadam, "padam": padam, "yogi": yogi,
+    "adabelief": adabelief, "adabelief-1e-16": lambda: adabelief(eps=1e-16), "adabound": adabound,
+    "eadam": eadam, "padam": padam, "yogi": yogi,
     "msvag": msvag, "fromage": fromage, "signsgd": signsgd, "qhm": qhm, "lion": lion,
     "rmsprop": rmsprop, "adam": adam, "adamw": adamw, "radam": radam, "sophia": sophia, "sgd": sgd,
     "sgd-vanilla": lambda: sgd(0.0),
