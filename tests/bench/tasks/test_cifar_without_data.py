@@ -49,7 +49,7 @@ def test_missing_data_are_told_of_before_any_run_begins(place, data):
         output = sgdf("run", "cifar", *FEW, *options, code=2)
         assert f"CIFAR-10: {folder}/cifar-10-batches-bin lacks data_batch_1.bin" in output
         assert f"Get {NOWHERE} (SHA-256 {CIFAR10.archive.sha256})" in output
-        assert f"unpack it in {folder}; or say --data FOLDER, or set SGDF_DATA" in output
+        assert f"unpack it in {folder}; or name another folder with --data FOLDER" in output
         assert not (place / "results").exists()
 
 

@@ -39,7 +39,7 @@ class PublishedFiles:
         title: the name of the data set, for messages.
         folder: the folder of the files, in the folder of all data sets.
         files: the names of the files, and their checksums.
-        origin: a sentence on where to get them, and why they are not downloaded.
+        origin: why they are not downloaded, and where to get them.
     """
 
     title: str
@@ -97,18 +97,22 @@ class PublishedFiles:
         wanted = "\n".join(f"  {sha256}  {name}" for name, sha256 in self.files.items())
         return DataError(
             f"{self.title}: {trouble}.\n"
-            f"{self._remedy}; or say "
-            f"--data FOLDER, or set {DATA_VARIABLE}, for a folder that has {self.folder} in it, "
-            f"with these files and SHA-256 checksums:\n{wanted}"
+            f"{self._remedy}; or name another folder with --data FOLDER or {DATA_VARIABLE}. "
+            f"It must contain a folder {self.folder} with these files, by SHA-256:\n{wanted}"
         )
 
     @property
     def _remedy(self) -> str:
-        return f"{self.origin}: copy them to {self.place}"
+        return f"{self.origin}. Copy them to {self.place}"
 
     @property
     def _replacement(self) -> str:
         return "Replace it"
+
+    @property
+    def _new_folder(self) -> str:
+        """What to add about a folder that does not exist."""
+        return ""
 
     def _get(self, missing: str) -> None:
         raise self.refused(f"{self.place} lacks {missing}")
@@ -129,8 +133,7 @@ class PublishedFiles:
             )
         if os.environ.get(DATA_VARIABLE) and not folder.exists():  # ours is made when it is needed
             raise self.refused(
-                f"{self.place} lacks {missing}: there is no folder {folder}; make it first if they "
-                "are to be downloaded to it"
+                f"{self.place} lacks {missing}: there is no folder {folder}{self._new_folder}"
             )
 
     def _has_all_files(self, folder: Path) -> bool:
@@ -158,6 +161,10 @@ class Archive(PublishedFiles):
     @property
     def _replacement(self) -> str:
         return "Remove it to have it downloaded again"
+
+    @property
+    def _new_folder(self) -> str:
+        return "; make it first if they are to be downloaded to it"
 
     def _get(self, missing: str) -> None:
         what = f"{self.title}, {self.size / 1e6:.0f} MB, from {self.url} to {data_folder()}"

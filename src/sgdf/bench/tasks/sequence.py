@@ -37,7 +37,7 @@ class Windows:
         last = max(0, len(self.columns) - 1)
         self.ends = (
             vary_lengths(last, length, order)
-            if order
+            if order and last
             else [*range(length, last, length), *([last] if last else [])]
         )
         self.first = 0

@@ -25,7 +25,8 @@ PTB = PublishedFiles(
         "ptb.valid.txt": "c9fe6985fe0d4ccb578183407d7668fc6066c20700cb4cf87d8ff1cc34df1bf2",
         "ptb.test.txt": "dd65dff31e70846b2a6030a87482edcd5d199130cdcfa1f3dccbb033728deee0",
     },
-    origin="The folder data of Mikolov's simple-examples.tgz has them, for research only",
+    origin="Nothing is downloaded, because the text is licensed for research only. The files are "
+    "in the folder data of Mikolov's simple-examples.tgz",
 )
 SPLITS = {"train": "ptb.train.txt", "validation": "ptb.valid.txt", "test": "ptb.test.txt"}
 
