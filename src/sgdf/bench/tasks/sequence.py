@@ -16,7 +16,7 @@ from .data_record import digest_rows
 Hidden = Any
 """What a network carries from one window to the next: a tensor, or a tuple of such."""
 
-HALF, DEVIATION, SHORTEST = 0.05, 5.0, 5.0
+HALF, DEVIATION, SHORTEST = 0.05, 5.0, 5
 """The share of windows of half the length, the deviation of lengths, and the least length."""
 
 

@@ -53,7 +53,7 @@ def read_corpus(vocabulary: int, official: bool = True) -> Corpus:
         official: insist on the published files; if false, any text of one sentence a line will do.
 
     Raises:
-        DataError: if files are missing, damaged or no text.
+        DataError: if files are missing, damaged, no text, or without two words.
     """
     texts = {split: _words(name, official) for split, name in SPLITS.items()}
     words = [word for word, _ in Counter(texts["train"]).most_common(vocabulary)]
@@ -77,6 +77,6 @@ def _words(name: str, official: bool) -> list[str]:
     except UnicodeDecodeError as error:
         raise PTB.refused(f"{PTB.place / name} is no text: {error}") from error
     words = list(itertools.chain.from_iterable([*line.split(), END] for line in lines))
-    if not words:
-        raise DataError(f"{PTB.title}: {PTB.place / name} is empty")
+    if len(words) < 2:
+        raise DataError(f"{PTB.title}: {PTB.place / name} has fewer than two words")
     return words

@@ -14,7 +14,7 @@ from torch.optim import Optimizer
 from ...errors import SpecError
 from ..base import Update
 from ..metric import Metric
-from ..sequence import SequenceTask, Windows
+from ..sequence import SHORTEST, SequenceTask, Windows
 from .data import read_corpus
 from .network import WordLSTM
 
@@ -106,6 +106,11 @@ class PennTreebank(SequenceTask):
         for name in SIZES:
             if options[name] < 1:
                 raise SpecError(f"{name} = {options[name]}: must be at least 1")
+        if options["vary_length"] and options["length"] < SHORTEST:
+            raise SpecError(
+                f"length = {options['length']}: must be at least {SHORTEST} where vary_length is "
+                "true"
+            )
         if options["vocabulary"] < 2:
             raise SpecError(f"vocabulary = {options['vocabulary']}: must be at least 2")
         for name in SHARES:
