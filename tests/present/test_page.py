@@ -7,15 +7,23 @@ import pytest
 
 from made_runs import HOSTILE, begin, make_run, result_of, rows_of, table_of
 from made_states import STATES, finish, make_grid
+from sgdf.bench.report.document_files import write_text
 from sgdf.bench.report.write import Report
 from sgdf.bench.store.run_folder import State, Store
 from sgdf.present.formats import one_line
 from sgdf.present.page import page as page_of
 
 
+def write_page(store, folder, targets=None):
+    """Write the page of a report alone: its figures as PNG and PDF take four times as long."""
+    path = folder / "index.html"
+    write_text(path, page_of(Report.of([store], targets).document))
+    return path
+
+
 @pytest.fixture(scope="module")
 def page_path(filled_store, tmp_path_factory):
-    return Report.of([filled_store], {"": 0.85}).write(tmp_path_factory.mktemp("report"))
+    return write_page(filled_store, tmp_path_factory.mktemp("report"), {"": 0.85})
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +46,7 @@ def hostile_path(tmp_path_factory):
             rows[0][split] = {}
         chosen = {**result_of(rows_of([0.5])), "selected": rows[0], "last": rows[0]}
         begin(store, table_of(optimizer="empty", seed=seed)).finish(State.FINISHED, chosen, rows)
-    return Report.of([store]).write(tmp_path_factory.mktemp("report"))
+    return write_page(store, tmp_path_factory.mktemp("report"))
 
 
 def column(page, table, index):
@@ -175,7 +183,7 @@ def long_names_path(tmp_path_factory):
     store = tmp_path_factory.mktemp("long_names")
     for name, seed in itertools.product(("sgdf", "mine:" + "W" * 40), (0, 1)):
         make_run(store, [0.5, 0.6 + 0.1 * seed], optimizer=name, seed=seed)
-    return Report.of([store]).write(tmp_path_factory.mktemp("report"))
+    return write_page(store, tmp_path_factory.mktemp("report"))
 
 
 def test_a_narrow_screen_does_not_scroll_sideways(show, page_path, hostile_path, long_names_path):
@@ -205,9 +213,7 @@ def test_a_wide_table_is_seen_to_scroll(show, page_path):
 )
 def test_a_grid_in_every_state(show, tmp_path, states):
     make_grid(tmp_path / "store", states)
-    path = tmp_path / "index.html"
-    path.write_text(page_of(Report.of([tmp_path / "store"]).document))
-    page = show(path)
+    page = show(write_page(tmp_path / "store", tmp_path))
     assert "of 12 runs finished" in page.inner_text("header")
     check_widths(page)
 
@@ -215,9 +221,7 @@ def test_a_grid_in_every_state(show, tmp_path, states):
 def test_one_seed(show, tmp_path):
     for optimizer in ("sgd", "adam"):
         finish(tmp_path / "store", optimizer=optimizer, lr=0.1, seed=0)
-    path = tmp_path / "index.html"
-    path.write_text(page_of(Report.of([tmp_path / "store"]).document))
-    page = show(path)
+    page = show(write_page(tmp_path / "store", tmp_path))
     assert "(one seed)" in page.inner_text("#results-0")
     check_widths(page)
 
@@ -228,9 +232,7 @@ def test_it_says_what_was_compared_and_marks_the_leader(show, tmp_path):
         make_run(tmp_path / "store", [0.98 + 0.001 * seed], optimizer="lion", seed=seed)
     about = "Whether <i>sgd</i> forgives a wrong rate"
     Store(tmp_path / "store").add_experiment("rates", about)
-    path = tmp_path / "index.html"
-    path.write_text(page_of(Report.of([tmp_path / "store"]).document))
-    page = show(path)
+    page = show(write_page(tmp_path / "store", tmp_path))
     assert page.inner_text("h1") == "Report on rates"
     assert page.inner_text(".lead") == about
     assert "Trained on 2026-11-16" in page.inner_text("header")
@@ -246,9 +248,7 @@ def test_failures_have_their_traceback(show, tmp_path):
         raise ValueError("<img src=x onerror=alert(1)>")
     except ValueError as error:
         begin(tmp_path / "store", table_of()).fail(error)
-    path = tmp_path / "index.html"
-    path.write_text(page_of(Report.of([tmp_path / "store"]).document))
-    page = show(path)
+    page = show(write_page(tmp_path / "store", tmp_path))
     details = page.locator("#failures ~ details").first
     assert not details.locator("pre").is_visible()
     details.locator("summary").click()
