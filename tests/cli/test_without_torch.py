@@ -1,5 +1,7 @@
 """Answers that need no torch are given without importing it, which takes a second or more."""
 
+import contextlib
+import json
 import subprocess
 import sys
 
@@ -8,24 +10,47 @@ from commands import SPEC
 
 from made_runs import make_run
 
+pytestmark = pytest.mark.usefixtures("_watchdog")
+
+# Modules stay imported, so that one interpreter can answer any number of commands: as long as
+# torch is not there after a command, the next one begins without it too.
 PROGRAM = """
-import sys
+import json, os, sys
 from typer.testing import CliRunner
 from sgdf.cli import app
-result = CliRunner().invoke(app, sys.argv[1:], env={"COLUMNS": "160"})
-assert "torch" not in sys.modules, "torch was imported"
-assert "matplotlib" not in sys.modules, "matplotlib was imported"
-print(result.output)
-sys.exit(result.exit_code)
+for line in sys.stdin:
+    place, arguments = json.loads(line)
+    os.chdir(place)
+    result = CliRunner().invoke(app, arguments, env={"COLUMNS": "160"})
+    imported = [name for name in ("torch", "matplotlib") if name in sys.modules]
+    print(json.dumps([imported, result.exit_code, result.output]), flush=True)
 """
 
 
-def answer(place, *arguments):
-    """Return exit code and answer of a command in a fresh interpreter, which must need no torch."""
-    command = [sys.executable, "-c", PROGRAM, *arguments]
-    done = subprocess.run(command, cwd=place, capture_output=True, text=True, timeout=60)
-    assert "was imported" not in done.stderr
-    return done.returncode, done.stdout + done.stderr
+@contextlib.contextmanager
+def fresh_interpreter():
+    """Start an interpreter and give a function that returns exit code and answer of a command."""
+    command = [sys.executable, "-c", PROGRAM]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen(command, text=True, **pipes) as process:
+
+        def answer(place, *arguments):
+            print(json.dumps([str(place), arguments]), file=process.stdin, flush=True)
+            imported, code, output = json.loads(process.stdout.readline())
+            assert not imported, f"imported: {imported}"
+            return code, output
+
+        try:
+            yield answer
+        finally:
+            process.kill()
+
+
+@pytest.fixture(scope="module")
+def answer():
+    """Exit code and answer of a command in an interpreter that must not import torch."""
+    with fresh_interpreter() as answer:
+        yield answer
 
 
 @pytest.mark.parametrize(
@@ -41,7 +66,7 @@ def answer(place, *arguments):
     ],
 )
 @pytest.mark.parametrize("command", ["run", "tune"])
-def test_a_misspelt_file_is_refused(tmp_path, command, change, message):
+def test_a_misspelt_file_is_refused(answer, tmp_path, command, change, message):
     (tmp_path / "mine.toml").write_text(SPEC.replace(*change))
     code, output = answer(tmp_path, command, "mine.toml")
     assert code == 2, output
@@ -64,13 +89,13 @@ def test_a_misspelt_file_is_refused(tmp_path, command, change, message):
         (["report", "nowhere"], 2, "no such folder"),
     ],
 )
-def test_catalogs_and_mistakes(tmp_path, arguments, code, message):
+def test_catalogs_and_mistakes(answer, tmp_path, arguments, code, message):
     found, output = answer(tmp_path, *arguments)
     assert found == code, output
     assert message in output
 
 
-def test_the_status_of_runs(tmp_path):
+def test_the_status_of_runs(answer, tmp_path):
     for seed in range(3):
         make_run(tmp_path / "results/mine", [0.5, 0.75], seed=seed)
     code, output = answer(tmp_path, "status", "mine")
@@ -80,5 +105,5 @@ def test_the_status_of_runs(tmp_path):
 
 
 def test_the_check_can_fail(tmp_path):
-    with pytest.raises(AssertionError):
+    with fresh_interpreter() as answer, pytest.raises(AssertionError, match=r"imported: .*torch"):
         answer(tmp_path, "tasks")
