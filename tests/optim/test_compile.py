@@ -23,12 +23,13 @@ needs_cpp = pytest.mark.skipif(not shutil.which("g++"), reason="inductor needs g
 
 
 def each_backend(inductor_for):
-    """Parametrize a test by optimizer, path and backend; inductor only for some optimizers.
+    """Parametrize a test by optimizer, path and backend; inductor only for one optimizer's path.
 
     Dynamo decides which values are constants and when to compile again, and it is the same for
     all backends; "eager" runs its graphs unchanged. Inductor needs seconds for each graph. It can
     only go wrong where a changing value enters the arithmetic: in the filter and in the update,
-    which all optimizers share. The slow tests compile the other optimizers with it as well.
+    which all optimizers share; foreach is the path that they take by default. The slow tests
+    compile the other optimizers and the other path with it as well.
     """
     return pytest.mark.parametrize(
         ("case", "path", "backend"),
@@ -40,7 +41,7 @@ def each_backend(inductor_for):
                 ("eager", []),
                 (
                     "inductor",
-                    [needs_cpp, *([] if case.name in inductor_for else [pytest.mark.slow])],
+                    [needs_cpp, *[pytest.mark.slow] * ((case.name, path) != inductor_for)],
                 ),
             )
         ],
@@ -156,7 +157,7 @@ def test_tensor_lr_never_recompiles(case, path):
     assert graphs == 1
 
 
-@each_backend(inductor_for=["SGDF"])
+@each_backend(inductor_for=("SGDF", "foreach"))
 def test_float_lr_recompiles_once(case, path, backend, own_cache):
     """As Adam's does: a constant at first, an input of the graph once it has changed."""
 
@@ -166,7 +167,7 @@ def test_float_lr_recompiles_once(case, path, backend, own_cache):
     assert compiled_against_eager(case, path, backend, 10, change=change) == 2
 
 
-@each_backend(inductor_for=["SGDF"])
+@each_backend(inductor_for=("SGDF", "foreach"))
 def test_changing_betas_are_never_stale(case, path, backend, own_cache):
     """What OneCycleLR does at each step: a graph per value, as Adam has.
 
@@ -201,7 +202,7 @@ def test_loaded_state_compiles(case):
     [
         pytest.param(case, dtype, marks=[pytest.mark.slow] * repeats)
         for case in CASES
-        for dtype, repeats in ((torch.float32, False), (torch.float64, case.name != "SGDF"))
+        for dtype, repeats in ((torch.float32, False), (torch.float64, True))
     ],
     ids=describe,
 )
