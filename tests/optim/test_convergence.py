@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from cases import build, each_case, each_path, skip_without
+from cases import CASES, build, describe, each_case, each_path, skip_without
 
 # That the paths agree is tested elsewhere (test_paths.py), so for problems of thousands of steps
 # the fastest one is enough: what the optimizer takes by default.
@@ -41,7 +41,12 @@ def test_parabola(case, path):
     torch.testing.assert_close(found, torch.ones(3, dtype=torch.float64), atol=atol, rtol=0)
 
 
-@each_case
+# FilterMuon takes FilterAdam's steps on a vector.
+@pytest.mark.parametrize(
+    "case",
+    [pytest.param(case, marks=[pytest.mark.slow] * case.orthogonal) for case in CASES],
+    ids=describe,
+)
 @fastest_path
 def test_rosenbrock(case, path):
     start = torch.tensor([-1.2, 1.0], dtype=torch.float64)
