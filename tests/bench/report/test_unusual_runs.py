@@ -40,18 +40,19 @@ def titles(figure):
 # A split of the task's own choosing
 
 
-@pytest.fixture
-def with_shifted_split(tmp_path):
+@pytest.fixture(scope="module")
+def with_shifted_split(tmp_path_factory):
     """The report on runs that were also evaluated on "test-shifted", and its folder."""
+    place = tmp_path_factory.mktemp("shifted")
     for optimizer in ("sgd", "adam"):
         for seed in (0, 1):
             make_run(
-                tmp_path / "store", [0.5, 0.6 + 0.1 * seed], optimizer=optimizer, seed=seed,
+                place / "store", [0.5, 0.6 + 0.1 * seed], optimizer=optimizer, seed=seed,
                 splits=("test-shifted",),
             )  # fmt: skip
-    report = Report.of([tmp_path / "store"])
-    report.write(tmp_path / "report")
-    return report, tmp_path / "report"
+    report = Report.of([place / "store"])
+    report.write(place / "report")
+    return report, place / "report"
 
 
 def test_an_additional_split_has_its_own_panels(with_shifted_split):
