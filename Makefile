@@ -15,13 +15,13 @@ quickstart: .venv/installed-bench ## install, then compare SGDF with four optimi
 test: .venv/installed-dev lint types ## install, lint, type-check, run every test but the slow ones
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto  # one thread in each of several processes
 
-test-slow: .venv/installed-dev ## run what takes minutes: kills of grids, searches and Ray, all combinations of options, compiles
+test-slow: .venv/installed-dev ## run what takes minutes: kills of grids, searches and Ray, damaged folders, all combinations of options, compiles
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m slow -n auto tests/core tests/optim
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m slow -s tests/bench
 
 test-browser: .venv/installed-dev ## test the HTML pages in headless Chromium, which is installed if that is allowed
 	command -v chromium >/dev/null || { apt-get update -qq && apt-get install -y -qq chromium; } || true
-	$(BIN)/python -m pytest tests/present/test_page.py tests/analysis/test_analysis_pages.py
+	$(BIN)/python -m pytest -m "slow or not slow" tests/present/test_page.py tests/analysis/test_analysis_pages.py
 
 lint: .venv/installed-dev ## check style and formatting
 	$(BIN)/ruff check .

@@ -6,7 +6,7 @@ import math
 import pytest
 
 from made_runs import HOSTILE, begin, make_run, result_of, rows_of, table_of
-from made_states import STATES, finish, make_grid
+from made_states import STATES, finish, make_grid, wait
 from sgdf.bench.report.document_files import write_text
 from sgdf.bench.report.write import Report
 from sgdf.bench.store.run_folder import State, Store
@@ -206,9 +206,17 @@ def test_a_wide_table_is_seen_to_scroll(show, page_path):
     assert not wide.locator(".hint").first.is_visible()
 
 
+# One grid has all states at once; the grids of a single state are for `make test-browser`, except
+# those with nothing to show and with nothing wrong.
 @pytest.mark.parametrize(
     "states",
-    [*((state,) for state in STATES), STATES],
+    [
+        *(
+            pytest.param((state,), marks=[pytest.mark.slow] * (state not in (wait, finish)))
+            for state in STATES
+        ),
+        STATES,
+    ],
     ids=lambda s: "+".join(f.__name__ for f in s),
 )
 def test_a_grid_in_every_state(show, tmp_path, states):
