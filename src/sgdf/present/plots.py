@@ -127,7 +127,7 @@ def drawing(salt: str) -> Iterator[None]:
 
 
 class Sheet:
-    """A figure with panels in rows, and a legend in a free cell of the grid, or else below.
+    """A figure with panels in rows, and a legend in the free cells of the grid, or else below.
 
     Args:
         count: the number of panels.
@@ -150,11 +150,12 @@ class Sheet:
     ) -> None:
         columns = min(columns, count)
         rows = -(-count // columns)
-        self.in_cell = rows * columns > count and len(names) * LINE < height
         across = columns * width + beside
-        longest = max((len(shorten(name)) for name in names), default=0)
-        self.legend_columns = max(1, min(6, int(across / (LETTER * longest + HANDLE))))
-        lines = 0 if self.in_cell else -(-len(names) // self.legend_columns)
+        entry = LETTER * max((len(shorten(name)) for name in names), default=0) + HANDLE
+        free = rows * columns - count
+        self.in_cells = free * width >= entry and len(names) * LINE < height
+        self.legend_columns = max(1, min(6, int(across / entry)))
+        lines = 0 if self.in_cells else -(-len(names) // self.legend_columns)
         foot = (lines + 1) * LINE if lines else 0.0
         tall = rows * height + foot
         self.figure = Drawing(figsize=(across, tall))
@@ -175,7 +176,7 @@ class Sheet:
             )
             for x, y in self.cells[:count]
         ]
-        self._free = (width / across, height / tall)
+        self._free = (free * width / across, height / tall)
         self.beside: Axes | None = None
         if beside:
             _, y, _, upright = self.panels[0].get_position().bounds
@@ -186,9 +187,8 @@ class Sheet:
     def legend(self, labelled: dict[str, Any]) -> Drawing:
         """Draw the legend, given the lines by their names, and return the figure."""
         handles, names = list(labelled.values()), [shorten(name) for name in labelled]
-        if self.in_cell:
-            (x, y), (width, height) = self.cells[-1], self._free
-            box = (x, y, width, height)
+        if self.in_cells:
+            box = (*self.cells[len(self.panels)], *self._free)
             legend = self.figure.legend(handles, names, loc="center", bbox_to_anchor=box)
         else:
             columns = self.legend_columns
