@@ -15,7 +15,7 @@ quickstart: .venv/installed-bench ## install, then compare SGDF with four optimi
 test: .venv/installed-dev lint types ## install, lint, type-check, run every test but the slow ones
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto  # one thread in each of several processes
 
-test-slow: .venv/installed-dev ## run what takes minutes: kills of grids, searches and Ray, damaged folders, all combinations of options, compiles
+test-slow: .venv/installed-dev ## run what takes minutes: kills of grids, searches and Ray, damaged folders, all combinations of options, compiles, LSTMs of full size
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m slow -n auto tests/core tests/optim
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m slow -s tests/bench
 

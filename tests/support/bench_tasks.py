@@ -2,6 +2,7 @@
 
 import os
 import random
+import signal
 import time
 
 import numpy as np
@@ -12,6 +13,7 @@ from torch.utils.data import DataLoader, TensorDataset, default_collate
 from sgdf.bench.spec.machine import resolve_machine
 from sgdf.bench.spec.read import read
 from sgdf.bench.tasks import Supervised, Task
+from sgdf.bench.tasks.ptb.task import PennTreebank
 from sgdf.bench.training.ranks import Ranks
 from sgdf.bench.training.trainer import Trainer
 
@@ -104,6 +106,21 @@ class Fragile(Points):
         if not self.left:
             os._exit(7)
         return super().step(batch, update)
+
+
+class KilledWords(PennTreebank):
+    """Is killed in the middle of a step, if the environment names one of its process."""
+
+    def step(self, batch, update):
+        """Train as ever, or die between the forward pass and the update."""
+        self.count = self.__dict__.get("count", 0) + 1
+
+        def update_or_die(loss):
+            if str(self.count) == os.environ.get("SGDF_TEST_KILL_AT"):
+                os.kill(os.getpid(), signal.SIGKILL)
+            update(loss)
+
+        return super().step(batch, update_or_die)
 
 
 class Telling(Points):
