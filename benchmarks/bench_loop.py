@@ -4,9 +4,14 @@ Both train the same task with the same optimizer, batches and logging interval, 
 turns epoch by epoch; the bench's loop also keeps its clock and its log, and would save
 checkpoints if an epoch took a minute. On CIFAR (random pixels here, for their number is all
 that matters) the bench crops, flips and normalises its images too, while the loop by hand goes
-over tensors that are ready.
+over tensors that are ready. On Penn Treebank (random words here) both read windows of the same
+lengths, carry the hidden state, clip, and scale the learning rate by the length.
+
+``python benchmarks/bench_loop.py ptb`` measures only the cases whose names begin so, and
+``--instances`` and ``--rounds`` make it shorter or longer.
 """
 
+import argparse
 import contextlib
 import os
 import statistics
@@ -14,83 +19,139 @@ import sys
 import tempfile
 import threading
 import time
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
 
+import sgdf
 from sgdf.bench.jobs.recorder import Recorder
 from sgdf.bench.spec.machine import resolve_machine
 from sgdf.bench.spec.read import read
 from sgdf.bench.store.run_folder import RunFolder
 from sgdf.bench.tasks import find_task
 from sgdf.bench.tasks.cifar.data import CIFAR10
+from sgdf.bench.tasks.ptb.data import PTB
+from sgdf.bench.training.randomness import derived_seed
 from sgdf.bench.training.ranks import Ranks
-from sgdf.bench.training.trainer import Trainer
+from sgdf.bench.training.trainer import ORDER, Trainer
 from sgdf.environment import environment
 
 BOUND = 0.97
-INSTANCES, ROUNDS = 6, 12
-TASKS = {
-    "digits-mlp": {},
-    "digits-cnn": {},
-    "digits-cnn, batch_norm": {"batch_norm": True},
-    "logistic": {},
-    "characters": {"characters": 60_000},
-    "cifar10, vgg11": {"train_images": 384, "validation_images": 10, "official": False},
+LR = 0.01
+MAKERS = {
+    "sgd": lambda params: torch.optim.SGD(params, lr=LR, momentum=0.9),
+    "sgdf": lambda params: sgdf.SGDF(params, lr=LR),
 }
-FEWER = {"cifar10, vgg11": (3, 4)}
-"""Instances and rounds where an epoch takes seconds."""
-BATCH = {"cifar10, vgg11": 128}
+
+
+@dataclass(frozen=True)
+class Case:
+    """What is trained by both loops, and how often it is measured.
+
+    Where in memory a model lies makes a per cent of difference, so there are several instances.
+    """
+
+    task: str
+    options: dict[str, Any] = field(default_factory=dict)
+    optimizer: str = "sgd"
+    batch_size: int = 64
+    clip_norm: float = float("inf")
+    instances: int = 6
+    rounds: int = 12
+
+
+FEW_IMAGES = {"train_images": 384, "validation_images": 10, "official": False}
+SMALL_LSTM = {"vocabulary": 2000, "embedding": 64, "hidden": 128, "official": False}
+LSTM = {"task": "ptb", "batch_size": 20, "clip_norm": 0.25}
+LARGE_LSTM = {**LSTM, "options": {"official": False}, "instances": 3, "rounds": 4}
+CASES = {
+    "digits-mlp": Case("digits-mlp"),
+    "digits-cnn": Case("digits-cnn"),
+    "digits-cnn, batch_norm": Case("digits-cnn", {"batch_norm": True}),
+    "logistic": Case("logistic"),
+    "characters": Case("characters", {"characters": 60_000}),
+    "cifar10, vgg11": Case("cifar10", FEW_IMAGES, batch_size=128, instances=3, rounds=4),
+    "ptb-small, sgd": Case(**LSTM, options=SMALL_LSTM),
+    "ptb-small, sgdf": Case(**LSTM, options=SMALL_LSTM, optimizer="sgdf"),
+    "ptb, one layer, sgd": Case(**LARGE_LSTM),
+    "ptb, one layer, sgdf": Case(**LARGE_LSTM, optimizer="sgdf"),
+}
 
 
 def random_photographs(folder):
-    """Write files in the format of CIFAR-10, and let the task find them."""
+    """Write files in the format of CIFAR-10."""
     place = folder / CIFAR10.archive.folder
     place.mkdir()
     for name in CIFAR10.archive.files:
         images = torch.randint(256, (100, 3073), dtype=torch.uint8)
         images[:, 0] %= 10
         (place / name).write_bytes(images.numpy().tobytes())
-    os.environ["SGDF_DATA"] = str(folder)
 
 
-def by_hand(name, options, batch_size):
+def random_words(folder):
+    """Write files in the format of the Penn Treebank: as many different words, eight windows."""
+    place = folder / PTB.folder
+    place.mkdir()
+    words = [*range(10_000), *range(1_200)]
+    text = "\n".join(" ".join(map(str, words[first::350])) for first in range(350))
+    for name in PTB.files:
+        (place / name).write_text(text)
+
+
+def by_hand(case):
     """Yield the seconds of each epoch of a loop that does nothing but train and sum the loss."""
     torch.manual_seed(0)
-    task = find_task(name)(**options)
-    optimizer = torch.optim.SGD(task.model.parameters(), lr=0.01, momentum=0.9)
+    task = find_task(case.task)(**case.options)
+    optimizer = MAKERS[case.optimizer](task.model.parameters())
     scheduler = torch.optim.lr_scheduler.ConstantLR(optimizer, factor=1.0)
     epoch, model, ready = 0, task.model, None
-    if name == "cifar10":
+    if case.task == "cifar10":
         normalise, model = task.model
-        ready = [(normalise(x), y) for x, y in task.batches(batch_size, torch.Generator())]
+        ready = [(normalise(x), y) for x, y in task.batches(case.batch_size, torch.Generator())]
     while True:
         start = time.perf_counter()
-        order = torch.Generator().manual_seed(epoch)
+        order = torch.Generator().manual_seed(derived_seed(0, ORDER, epoch))
         total, hidden = 0.0, None
-        for inputs, targets in ready or task.batches(batch_size, order):
+        for inputs, targets in ready or task.batches(case.batch_size, order):
             optimizer.zero_grad()
-            if name == "characters":
-                outputs, hidden = task.model(inputs, hidden)
+            if case.task == "characters":
+                outputs, hidden = model(inputs, hidden)
                 hidden = hidden[0].detach(), hidden[1].detach()
                 loss = nn.functional.cross_entropy(outputs.flatten(0, 1), targets.flatten())
+            elif case.task == "ptb":
+                scores, hidden, outputs, dropped = model(inputs, hidden)
+                hidden = tuple((output.detach(), cell.detach()) for output, cell in hidden)
+                loss = nn.functional.cross_entropy(scores.flatten(0, 1), targets.flatten())
+                loss = loss + task.activation * dropped.square().mean()
+                loss = loss + task.slowness * (outputs[1:] - outputs[:-1]).square().mean()
+                optimizer.param_groups[0]["lr"] = LR * len(inputs) / task.length
             else:
                 loss = task.criterion(model(inputs), targets)
             loss.backward()
+            if case.clip_norm < float("inf"):
+                nn.utils.clip_grad_norm_(model.parameters(), case.clip_norm)
             optimizer.step()
             total += loss.item()
+        optimizer.param_groups[0]["lr"] = LR
         scheduler.step()
         yield time.perf_counter() - start
         epoch += 1
 
 
-def by_the_bench(name, options, batch_size, folder):
+def by_the_bench(case, folder):
     """Yield the seconds of each epoch of the bench's loop, without the evaluation at its end."""
     document = {
-        "task": {"name": name, **options},
-        "optimizer": {"name": "sgd", "lr": 0.01},
-        "train": {"epochs": 1_000_000, "batch_size": batch_size, "evaluate_every": 1_000_000},
+        "task": {"name": case.task, **case.options},
+        "optimizer": {"name": case.optimizer, "lr": LR},
+        "train": {
+            "epochs": 1_000_000,
+            "evaluate_every": 1_000_000,
+            "batch_size": case.batch_size,
+            "clip_norm": case.clip_norm,
+        },
     }
     (run,) = resolve_machine(read(document), torch.get_num_threads()).runs
     trainer = Trainer(run, Ranks())
@@ -114,38 +175,50 @@ class EndOfEpoch(Exception):  # noqa: N818  # no error
     """The turn is over."""
 
 
+def seconds_of(case, instances, rounds):
+    """Return the seconds of epochs: pairs of the loop by hand and the bench's."""
+    times = []
+    for _ in range(instances):
+        with tempfile.TemporaryDirectory() as place:
+            turns = by_hand(case), by_the_bench(case, RunFolder(Path(place) / "run"))
+            for loop in turns * 2:
+                next(loop)
+            times += [tuple(next(loop) for loop in turns) for _ in range(rounds)]
+    return times
+
+
 def main():
     """Print the ratios."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("name", nargs="?", default="", help="the beginning of the cases' names")
+    parser.add_argument("--instances", type=int, help="how often each is built")
+    parser.add_argument("--rounds", type=int, help="how many pairs of epochs of each instance")
+    asked = parser.parse_args()
     torch.set_num_threads(1)  # as the bundled experiments do
     print(", ".join(f"{key} {value}" for key, value in environment().items()))
     slow = False
-    photographs = tempfile.TemporaryDirectory()
-    random_photographs(Path(photographs.name))
-    for title, options in TASKS.items():
-        name, batch = title.partition(",")[0], BATCH.get(title, 64)
-        instances, rounds = FEWER.get(title, (INSTANCES, ROUNDS))
-        times = []
-        for _ in range(instances):  # where in memory a model lies makes a per cent of difference
-            with tempfile.TemporaryDirectory() as place:
-                turns = (
-                    by_hand(name, options, batch),
-                    by_the_bench(name, options, batch, RunFolder(Path(place) / "run")),
-                )
-                for loop in turns * 2:
-                    next(loop)
-                times += [tuple(next(loop) for loop in turns) for _ in range(rounds)]
+    data = tempfile.TemporaryDirectory()
+    random_photographs(Path(data.name))
+    random_words(Path(data.name))
+    os.environ["SGDF_DATA"] = data.name
+    for title, case in CASES.items():
+        if not title.startswith(asked.name):
+            continue
+        times = seconds_of(case, asked.instances or case.instances, asked.rounds or case.rounds)
         ratios = [hand / bench for hand, bench in times]
         median = statistics.median(ratios)
         low, _, high = statistics.quantiles(ratios, n=4)
         slow |= median < BOUND
-        steps = len(find_task(name)(**options).batches(batch, torch.Generator()))
+        task = find_task(case.task)(**case.options)
+        steps = len(task.batches(case.batch_size, torch.Generator()))
         step = 1000 * statistics.median(bench for _, bench in times) / steps
         print(
             f"{title:24} {median:.3f} of the hand-written loop's throughput "
             f"({low:.3f} to {high:.3f}), {step:.2f} ms a step, >= {BOUND}: "
-            f"{'FAILS' if median < BOUND else 'holds'}"
+            f"{'FAILS' if median < BOUND else 'holds'}",
+            flush=True,
         )
-    photographs.cleanup()
+    data.cleanup()
     sys.exit(slow)
 
 
