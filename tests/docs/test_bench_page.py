@@ -16,6 +16,7 @@ from sgdf.bench.spec.machine import resolve_machine
 from sgdf.bench.spec.read import load
 from sgdf.bench.spec.run import ProbeSpec
 from sgdf.bench.store.run_folder import State, Store
+from sgdf.bench.tasks import TASKS, find_task
 from sgdf.bench.tasks.metric import LARGER_IS_BETTER, SMALLER_IS_BETTER
 from sgdf.bench.training.ranks import Ranks
 from sgdf.bench.training.trainer import Trainer
@@ -124,3 +125,14 @@ def test_the_page_lists_all_commands():
     found = typer.main.get_command(app).commands
     _, _, section = PAGE.partition("\n## Commands\n")
     assert set(re.findall(r"`sgdf (\w+)", section.partition("\n\nOptions of")[0])) == set(found)
+
+
+def test_the_page_lists_all_bundled_tasks_and_the_options_of_ptb():
+    _, _, section = PAGE.partition("\n### The bundled tasks\n")
+    tasks, _, options = section.partition("\n### ")[0].partition("**`ptb`**")
+    rows = re.findall(r"^\| (`.*?`) \|", tasks, re.M)
+    assert {name for row in rows for name in re.findall(r"`(.*?)`", row)} == set(TASKS)
+    listed = re.findall(r"^\| `(\w+)` \| (\S+) \|", options, re.M)
+    assert [(name, tomllib.loads(f"value = {default}")["value"]) for name, default in listed] == [
+        *options_of(find_task("ptb"), {}).items()
+    ]
