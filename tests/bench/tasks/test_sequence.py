@@ -49,6 +49,14 @@ def test_there_are_as_many_windows_whatever_the_seed(length, total):
         assert len(set(map(tuple, drawn))) > 1  # they do depend on it
 
 
+def test_drawn_lengths_depend_on_the_order_alone():
+    drawn = []
+    for seed in (1, 2):
+        torch.manual_seed(seed)
+        drawn.append(lengths_of(windows_of(torch.arange(5_000), 1, 70, seed=0)))
+    assert drawn[0] == drawn[1]
+
+
 def test_drawn_lengths_follow_their_law():
     """20,000 lengths. Each bound is 4.5 standard errors: a right law fails one in 40,000 times."""
     count, error = 20_000, 4.5
