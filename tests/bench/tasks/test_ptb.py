@@ -7,8 +7,9 @@ import pytest
 import torch
 from torch import nn
 
-from bench_tasks import run_of, trained
+from bench_tasks import run_of
 from made_data import FEW_WORDS
+from sgdf.bench.catalog.lookup import options_of
 from sgdf.bench.errors import DataError, SpecError
 from sgdf.bench.jobs.plan import prepare_data
 from sgdf.bench.tasks.ptb.task import PennTreebank
@@ -211,6 +212,15 @@ def test_the_perplexity_of_a_uniform_model_is_the_vocabulary():
         assert figures["loss"] == pytest.approx(math.log(120), rel=1e-7)
 
 
+def test_a_loss_beyond_all_numbers_has_an_infinite_perplexity():
+    task = PennTreebank(**FEW_WORDS)
+    with torch.no_grad():
+        task.model.bias[0] = 1e4
+    figures = task.evaluate("test")
+    assert 700 < figures["loss"] < math.inf
+    assert figures["perplexity"] == math.inf
+
+
 def sharpened():
     """Return a task whose model is far from uniform and has a long memory."""
     task = PennTreebank(**FEW_WORDS)
@@ -286,26 +296,101 @@ def test_recurrent_matrices_are_trained_unless_the_option_says_otherwise(trained
         assert torch.equal(parameter, before[name]) is not is_trained, name
 
 
-def test_a_step_of_sophia_uses_the_state_that_the_batch_began_with():
-    trainer = trained(
-        run_of(
-            {"name": "ptb", **FEW_WORDS},
-            {"name": "sophia", "lr": 0.01, "hessian_every": 2},
-            {"epochs": 1, "batch_size": 20},
-        )
-    )
-    task = trainer.task
+def test_curvature_is_measured_in_the_state_that_the_batch_began_with():
+    task = PennTreebank(**PLAIN)
+    with torch.no_grad():
+        for parameter in task.model.parameters():
+            parameter.mul_(4)
     first, second, *_ = task.batches(20, order())
     task.carry(first)
     carried = task.hidden
     task.carry(second)
+    scores = {
+        name: task.model(second[0], state)[0].flatten(0, 1).detach()
+        for name, state in (("before", carried), ("after", task.hidden))
+    }
+    expected = {}
+    for name, one in scores.items():
+        torch.manual_seed(0)
+        drawn = torch.multinomial(one.softmax(-1), 1).squeeze(-1)
+        expected[name] = nn.functional.cross_entropy(one, drawn)
+    torch.manual_seed(0)
     loss, count = task.sampled_loss(second)
-    assert task.before is carried
+    torch.testing.assert_close(loss, expected["before"])
+    assert not torch.allclose(loss, expected["after"], rtol=1e-4)
     assert count == second[0].numel()
-    assert math.isfinite(loss.item())
+    assert task.before is carried
+
+
+def test_sophia_trains():
+    sophia = {"name": "sophia", "lr": 0.01, "hessian_every": 2}
+    train = {"epochs": 1, "batch_size": 60}
+    trainer = Trainer(run_of({"name": "ptb", **FEW_WORDS}, sophia, train), Ranks())
+    (optimizer,) = trainer.optimizers.values()
+    counts, update = [], optimizer.update_hessian
+    optimizer.update_hessian = lambda count: (counts.append(count), update(count))
+    trainer.fit(lambda trainer: None)
+    assert len(counts) == trainer.steps // 2
+    assert math.isfinite(trainer.rows[-1]["test"]["perplexity"])
+
+
+def test_bfloat16_carries_the_state_too():
+    found = {}
+    for precision in ("float32", "bfloat16"):
+        trainer = trainer_of(train={"batch_size": 60, "precision": precision})
+        trainer.fit(lambda trainer: None)
+        found[precision] = trainer.rows[-1]["test"]["loss"]
+        assert trainer.task.hidden is not None
+    assert found["bfloat16"] == pytest.approx(found["float32"], rel=0.01)
+    assert found["bfloat16"] != found["float32"]
+
+
+# Where it runs
+
+
+def test_everything_is_moved_to_the_device():
+    task = PennTreebank(**FEW_WORDS)
+    task.carry(next(iter(task.batches(20, order()))))
+    state = task.state()
+    task.to(torch.device("meta"))
+    assert all(parameter.is_meta for parameter in task.model.parameters())
+    assert all(codes.is_meta for codes in task.data.values())
+    task.load_state(state)
+    assert all(part.is_meta for part in itertools.chain.from_iterable(task.hidden))
+    assert all(codes.is_meta and targets.is_meta for codes, targets in task.batches(20, order()))
 
 
 # Options and data
+
+
+def test_the_defaults_are_the_published_ones():
+    assert options_of(PennTreebank, {}) == {
+        "layers": 1,
+        "embedding": 400,
+        "hidden": 1_150,
+        "vocabulary": 10_000,
+        "input_dropout": 0.4,
+        "between_dropout": 0.25,
+        "output_dropout": 0.4,
+        "word_dropout": 0.1,
+        "weight_drop": 0.5,
+        "activation": 2.0,
+        "slowness": 1.0,
+        "length": 70,
+        "vary_length": True,
+        "train_recurrent": True,
+        "official": True,
+    }
+
+
+def test_every_option_of_the_network_has_its_own_place():
+    shares = dict(zip(SHARES, (0.1, 0.2, 0.3, 0.4, 0.5), strict=True))
+    task = PennTreebank(**{**FEW_WORDS, **shares, "layers": 3})
+    assert task.model.dropouts == [0.1, 0.2, 0.2, 0.3]
+    assert task.model.word_dropout == 0.4
+    assert {layer.weight_drop for layer in task.model.layers} == {0.5}
+    widths = [(layer.input_size, layer.hidden_size) for layer in task.model.layers]
+    assert widths == [(12, 16), (16, 16), (16, 12)]
 
 
 @pytest.mark.parametrize(
@@ -367,3 +452,12 @@ def test_the_digest_depends_on_the_text_and_the_vocabulary(words):
     with (words / "ptb/ptb.valid.txt").open("a") as file:
         file.write("more\n")
     assert usual != digest()
+
+
+def test_the_digests_of_the_splits_are_apart(words):
+    before = PennTreebank(**FEW_WORDS).describe_data()
+    assert list(before) == ["data of train", "data of validation", "data of test"]
+    with (words / "ptb/ptb.valid.txt").open("a") as file:
+        file.write("more\n")
+    after = PennTreebank(**FEW_WORDS).describe_data()
+    assert [name for name in before if before[name] != after[name]] == ["data of validation"]

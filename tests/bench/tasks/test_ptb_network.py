@@ -56,6 +56,20 @@ def test_the_same_vectors_are_at_both_ends():
     assert torch.equal(taken, model.vectors[codes])
 
 
+def test_the_first_values_are_drawn_from_the_published_ranges():
+    model = made(2_000, 60, 90, layers=3)
+    ranges = [(model.vectors, 0.1)]
+    for layer in model.layers:
+        ranges += [(weights, layer.hidden_size**-0.5) for weights in layer.parameters()]
+    for values, bound in ranges:
+        assert values.abs().max() <= bound
+        # The largest of n uniform values is below 1 - 12/n of the bound once in 160,000 times.
+        assert values.abs().max() > bound * (1 - 12 / values.numel())
+        error = bound / math.sqrt(3 * values.numel())
+        assert abs(values.mean()) < ERROR * error
+    assert not model.bias.any()
+
+
 # What is left out
 
 
@@ -194,6 +208,12 @@ def test_one_equation_for_each_time_gives_the_same_outputs(recurrent):
         h = o.sigmoid() * c.tanh()
         torch.testing.assert_close(outputs[time], h, rtol=1e-5, atol=1e-6)
     torch.testing.assert_close((last[0], cell[0]), (h, c), rtol=1e-5, atol=1e-6)
+
+
+def test_the_first_state_has_the_precision_of_the_values():
+    layer = WeightDropLSTM(6, 8, 0.0).double()
+    outputs, state = layer(torch.randn(11, 4, 6, dtype=torch.float64))
+    assert {values.dtype for values in (outputs, *state)} == {torch.float64}
 
 
 class Operators(TorchDispatchMode):

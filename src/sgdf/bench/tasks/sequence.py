@@ -82,8 +82,10 @@ def detached(hidden: Hidden) -> Hidden:
 
 def moved(hidden: Hidden, device: torch.device) -> Hidden:
     """Return a hidden state, or none, on the device."""
-    if hidden is None or isinstance(hidden, Tensor):
-        return hidden if hidden is None else hidden.to(device)
+    if hidden is None:
+        return None
+    if isinstance(hidden, Tensor):
+        return hidden.to(device)
     return tuple(moved(part, device) for part in hidden)
 
 
