@@ -177,6 +177,37 @@ def test_attention_has_a_second_derivative():
     assert (hessian @ torch.ones(hessian.shape[0])).abs().max() > 0
 
 
+def test_an_lstm_has_a_second_derivative():
+    """CuDNN's has none, and in evaluation mode not even a first; the fused one of the CPU has."""
+    torch.manual_seed(0)
+    model, inputs, used = nn.LSTM(3, 4), torch.randn(7, 2, 3), []
+
+    def loss(model, x):
+        used.append(torch.backends.cudnn.enabled)
+        return model(x)[0].square().mean()
+
+    hessian = Hessian(model, loss, [inputs])
+    vector = torch.randn(hessian.shape[0], dtype=torch.float64)
+    found = hessian @ vector
+    assert used == [False]
+    assert torch.backends.cudnn.enabled
+    exact = Hessian(model.double(), loss, [inputs.double()])
+    torch.testing.assert_close(found, exact @ vector, rtol=1e-5, atol=1e-7)
+
+
+def test_a_network_of_convolutions_keeps_cudnn():
+    model, batches = make_problem(convolution)
+    used = []
+
+    def loss(model, batch):
+        used.append(torch.backends.cudnn.enabled)
+        return cross_entropy(model, batch)
+
+    hessian = Hessian(model, loss, batches)
+    hessian @ torch.ones(hessian.shape[0])
+    assert set(used) == {True}
+
+
 def peak_of_saved_tensors(batches, model):
     """Return the most bytes that autograd kept at any moment of a product."""
     live, peak = 0, 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import numpy as np
 import torch
@@ -42,9 +42,17 @@ def undisturbed(model: nn.Module, training: bool) -> Iterator[Callable[[int], No
             torch.inference_mode(False),
             torch.enable_grad(),
             sdpa_kernel(SDPBackend.MATH),  # the only one with a second derivative
+            _twice_differentiable_recurrence(model),
             in_mode(model, training),
         ):
             yield seed_generators
     finally:
         random.setstate(generators[0])
         np.random.set_state(generators[1])
+
+
+def _twice_differentiable_recurrence(model: nn.Module) -> AbstractContextManager[None]:
+    """Keep recurrent layers from cuDNN, whose kernels for them have no second derivative."""
+    recurrent = any(isinstance(module, nn.RNNBase) for module in model.modules())
+    without_cudnn: AbstractContextManager[None] = torch.backends.cudnn.flags(enabled=False)
+    return without_cudnn if recurrent else nullcontext()
