@@ -8,9 +8,8 @@ over tensors that are ready. On Penn Treebank (random words here) both read wind
 lengths, carry the hidden state, clip, and scale the learning rate by the length.
 
 ``python benchmarks/bench_loop.py ptb`` measures only the cases whose names begin so, and
-``--instances`` and ``--rounds`` make it shorter or longer. With MALLOC_TRIM_THRESHOLD_ and
-MALLOC_MMAP_THRESHOLD_ at 4000000000, glibc keeps freed memory, so that the loops are compared
-without it.
+``--instances`` and ``--rounds`` make it shorter or longer. Both loops keep freed memory, as
+``sgdf run`` does; ``--free-memory`` leaves the C library as it is outside of it.
 """
 
 import argparse
@@ -29,6 +28,7 @@ import torch
 from torch import nn
 
 import sgdf
+from sgdf.bench.jobs.freed_memory import keep_freed_memory
 from sgdf.bench.jobs.recorder import Recorder
 from sgdf.bench.spec.machine import resolve_machine
 from sgdf.bench.spec.read import read
@@ -106,9 +106,7 @@ def random_words(folder):
 def loss_on_words(task, inputs, targets, hidden):
     """Return the loss on a window, and the hidden state after it.
 
-    A function of its own, so that the scores are freed before the next window, as in the bench:
-    windows differ in length, the C library returns freed memory to the system, and what that costs
-    (a third of the small LSTM's time) depends on what is still held.
+    A function of its own, so that the scores are freed before the next window, as in the bench.
     """
     scores, hidden, outputs, dropped = task.model(inputs, hidden)
     loss = nn.functional.cross_entropy(scores.flatten(0, 1), targets.flatten())
@@ -205,7 +203,10 @@ def main():
     parser.add_argument("name", nargs="?", default="", help="the beginning of the cases' names")
     parser.add_argument("--instances", type=int, help="how often each is built")
     parser.add_argument("--rounds", type=int, help="how many pairs of epochs of each instance")
+    parser.add_argument("--free-memory", action="store_true", help="return freed memory")
     asked = parser.parse_args()
+    if not asked.free_memory:
+        keep_freed_memory()
     torch.set_num_threads(1)  # as the bundled experiments do
     print(", ".join(f"{key} {value}" for key, value in environment().items()))
     slow = False

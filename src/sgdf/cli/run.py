@@ -118,11 +118,13 @@ def _run(
 
         from ..bench.jobs.conduct import Conduct, Crew
         from ..bench.jobs.early_stop import first_runs
+        from ..bench.jobs.freed_memory import keep_freed_memory
         from ..bench.jobs.plan import Plan
         from ..bench.spec.machine import resolve_machine
         from ..bench.spec.milestones import unreached_milestones
         from ..bench.training.ranks import Ranks
 
+        keep_freed_memory()
         ranks, crew = Ranks(), Crew(workers, ray)
         crew.check(ranks)
         with naming(experiment):

@@ -117,10 +117,12 @@ def tune(
 
         from ..bench.errors import SpecError, naming
         from ..bench.jobs.conduct import Crew
+        from ..bench.jobs.freed_memory import keep_freed_memory
         from ..bench.search.file import rates_only, read_search
         from ..bench.search.storage import journal_url
         from ..bench.training.ranks import Ranks
 
+        keep_freed_memory()
         ranks, crew = Ranks(), Crew(workers, ray)
         if ranks.count > 1:
             raise SpecError("sgdf tune: cannot be started with torchrun")

@@ -16,6 +16,7 @@ from typing import NoReturn
 
 from ..errors import SpecError
 from .events import Event
+from .freed_memory import keep_freed_memory
 from .job import read_job
 from .signals import stop_on_signals
 
@@ -26,6 +27,7 @@ def main() -> None:
     os.dup2(2, 1)  # whatever a task prints goes to the log, not between the events
     line = sys.stdin.readline()
     threading.Thread(target=_end_with_parent, daemon=True).start()
+    keep_freed_memory()
 
     def send(run: str, event: Event) -> None:
         try:
