@@ -10,6 +10,8 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from bench_tasks import Pair, Plain, Points, run_of, trained
 from sgdf.bench.errors import SpecError
+from sgdf.bench.spec.machine import resolve_machine
+from sgdf.bench.spec.read import read
 from sgdf.bench.training.randomness import capture, derived_seed, seed_all
 from sgdf.bench.training.ranks import Ranks
 from sgdf.bench.training.trainer import NOISE, ORDER, Stopped, Trainer
@@ -257,10 +259,37 @@ def test_compiled_networks_train_the_same(precision):
 def test_batches_that_cannot_be_split_are_refused():
     with pytest.raises(SpecError, match="batch_size = 32: must be a multiple of 3"):
         run_of(train={"accumulate": 3})
-    with pytest.raises(ValueError, match="follow on each other"):
-        Trainer(run_of("characters", train={"accumulate": 2}), Ranks())
     with pytest.raises(ValueError, match="do not make up one whole step"):
         Trainer(run_of(train={"accumulate": 32, "batch_size": 32 * 64}), Ranks())
+
+
+def test_batches_that_continue_each_other_are_not_split(monkeypatch):
+    message = (
+        "each batch continues where the one before it ended, so none can be split into 2 parts"
+    )
+    with pytest.raises(SpecError, match=f"task 'characters': {message}"):
+        run_of("characters", train={"accumulate": 2})
+    both = {"name": ["bench_tasks:Points", "characters"]}  # which share one [train]
+    with pytest.raises(SpecError, match=f"task 'characters': {message}"):
+        run_of(both, train={"accumulate": 2})
+    run = run_of(train={"accumulate": 2})
+    with pytest.raises(SpecError, match=message):
+        resolve_machine(
+            read({"task": {"name": "characters"}, "optimizer": {"name": "sgd", "lr": 0.1}}),
+            threads=1,
+            processes=2,
+        )
+
+    class Continuing(Points):
+        """Says it of an instance alone, after its class was checked."""
+
+        def __init__(self, **options):
+            super().__init__(**options)
+            self.sequential = True
+
+    monkeypatch.setattr("sgdf.bench.training.trainer.find_task", lambda name: Continuing)
+    with pytest.raises(SpecError, match=message):
+        Trainer(run, Ranks())
 
 
 def test_the_paper_protocol_trains_on_everything_and_looks_at_the_test_data():

@@ -6,7 +6,9 @@ import dataclasses
 
 import torch
 
-from ..errors import SpecError
+from ..errors import SpecError, naming
+from ..tasks import find_task
+from ..tasks.base import refuse_to_split
 from .run import Experiment, Run, Training
 
 
@@ -36,6 +38,10 @@ def resolve_machine(
     for run in experiment.runs:
         if id(run.train) not in resolved:
             resolved[id(run.train)] = _resolve(run, there, threads, processes, anywhere)
+        parts = processes * run.train.accumulate
+        if parts > 1:
+            with naming(f"task {run.task.name!r}"):
+                refuse_to_split(find_task(run.task.name), parts)
     runs = [dataclasses.replace(run, train=resolved[id(run.train)]) for run in experiment.runs]
     return dataclasses.replace(experiment, runs=tuple({run.key: run for run in runs}.values()))
 

@@ -59,7 +59,8 @@ class Task(ABC):
         metric: what the best epoch is chosen by. Declare it on the class, so that it is known
             before any data are loaded.
         splits: the data that ``evaluate`` knows. A report shows ``"test"``, which must be among
-            them; without ``"validation"`` only the paper's protocol is possible.
+            them; without ``"validation"`` only the protocols ``"paper"`` and ``"last"`` are
+            possible.
         selects: the older way to name the metric.
         largest: the older way to state its direction.
         sequential: whether each batch continues where the one before it ended. Such batches
@@ -220,3 +221,17 @@ def splits_of(task: Task | type[Task]) -> tuple[str, ...]:
     # A task of before may use the name for something else, such as its data by split.
     named = isinstance(task.splits, list | tuple) and all(isinstance(s, str) for s in task.splits)
     return tuple(task.splits if named else Task.splits)
+
+
+def refuse_to_split(task: Task | type[Task], parts: int) -> None:
+    """Refuse to split batches of which each continues the one before it.
+
+    Raises:
+        SpecError: if the task, or class of tasks, has such batches and there are several parts.
+    """
+    # Of a class, a property says nothing: only the instance has its value.
+    if parts > 1 and task.sequential and not isinstance(task.sequential, property):
+        raise SpecError(
+            "each batch continues where the one before it ended, so none can be split into "
+            f"{parts} parts (train.accumulate times the processes)"
+        )

@@ -23,7 +23,7 @@ from ..spec.protocol import PROTOCOLS
 from ..spec.run import ProbeSpec, Run
 from ..store.records import Figures, FirstNonfinite, Row, Seconds
 from ..tasks import Task, find_task
-from ..tasks.base import metric_of, splits_of
+from ..tasks.base import metric_of, refuse_to_split, splits_of
 from .meter import Meter, as_numbers
 from .nonfinite import first_nonfinite
 from .probe import Moment, Probe, Probes
@@ -108,11 +108,7 @@ class Trainer:
         """Compute the size of a micro-batch and the number of steps in an epoch."""
         parts = self.ranks.count * self.settings.accumulate
         self.micro_batch = self.settings.batch_size // parts
-        if parts > 1 and self.task.sequential:
-            raise ValueError(
-                f"its batches follow on each other, and cannot be split into {parts} "
-                "(accumulate times processes)"
-            )
+        refuse_to_split(self.task, parts)
         self.epoch_steps = len(self._order(0)) // parts
         if not self.epoch_steps:
             raise ValueError("the training data do not make up one whole step")
