@@ -61,7 +61,7 @@ def _decimals(value: float, sd: float | None) -> str:
     if not size:
         return f"{value:g}"
     decimals = 1 - math.floor(math.log10(size))
-    if decimals > 8:
+    if decimals > 8 or decimals < -4:
         return f"{value:.3g}"
     # Adding zero turns a negative zero into a positive one.
     return f"{round(value, max(0, decimals)) + 0.0:.{max(0, decimals)}f}"
