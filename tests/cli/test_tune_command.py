@@ -1,11 +1,13 @@
 """The command ``sgdf tune``: what people see, and what they meet when they are wrong."""
 
 import json
+import logging
 import os
 import re
 import signal
 import subprocess
 import sys
+from io import StringIO
 from pathlib import Path
 
 import optuna
@@ -70,7 +72,7 @@ def test_from_a_search_to_a_comparison(place):
     assert re.search(r"sgd +momentum=0.5 +lr from 0.01 to 1\b", shown)
     assert "2 optimizers, 3 trials of up to 2 epochs for each (tpe, seed 2)" in shown
     assert "for a few seconds: loading, 1 s of training" in shown
-    assert "0 trials are done in results/mine-tune; the others take" in shown
+    assert "0 of 6 trials are done in results/mine-tune; the others take up to" in shown
     assert not (place / "results").exists()
 
     done = sgdf("tune", "mine.toml", "--trials", 3)
@@ -94,6 +96,27 @@ def test_from_a_search_to_a_comparison(place):
         assert run.optimizer.options.get("momentum") in (None, 0.5)
     assert "4 finished" in sgdf("run", "results/mine-tune/mine-tuned.toml")
     assert "sgdf" in sgdf("report", "results/mine-tune")
+
+
+@pytest.fixture
+def said_by_optuna():
+    """Return what Optuna writes into its log, which it does in a new process."""
+    level, logger, written = optuna.logging.get_verbosity(), logging.getLogger("optuna"), StringIO()
+    handler = logging.StreamHandler(written)
+    logger.addHandler(handler)
+    optuna.logging.set_verbosity(optuna.logging.INFO)
+    yield written
+    optuna.logging.set_verbosity(level)
+    logger.removeHandler(handler)
+
+
+@pytest.mark.parametrize("option", [[], ["--dry-run"]])
+def test_optuna_adds_no_lines_of_its_own(place, said_by_optuna, option):
+    command = ["tune", "mine.toml", "--trials", 1, "--optimizer", "sgd"]
+    sgdf(*command)
+    optuna.logging.set_verbosity(optuna.logging.INFO)
+    assert "1 of 1 trials are done in results/mine-tune" in sgdf(*command, *option)
+    assert said_by_optuna.getvalue() == ""
 
 
 def test_trials_of_another_process_are_left_to_it(place, monkeypatch):
@@ -120,7 +143,7 @@ def test_another_search_in_the_same_folder_is_refused(place):
     output = sgdf("tune", "mine.toml", "--trials", 1, "--set", "train.epochs=3", code=2)
     assert "results/mine-tune holds a search with another train.epochs, 2 instead of 3" in output
     shown = sgdf("tune", "mine.toml", "--trials", 2, "--dry-run")
-    assert "2 trials are done in results/mine-tune; the others take" in shown
+    assert "2 of 4 trials are done in results/mine-tune; the others take up to" in shown
 
 
 def test_workers_and_other_processes_share_it(place):
@@ -258,10 +281,14 @@ def test_bundled_searches_are_in_order(name, tmp_path):
         "cifar100-small-search": 6,
         "gain-ablation-cifar-search": 3,
         "gain-ablation-characters-search": 3,
+        "ptb-search": 10,
+        "ptb-small-search": 6,
     }
     assert len(search.candidates) == few.get(name, len(ALL))
     assert search.problem["about"]
-    assert len(search.seeds) == (3 if "cifar" in name else 5)
+    assert len(search.seeds) == (
+        3 if name.startswith(("cifar", "gain-ablation-cifar", "ptb")) else 5
+    )
 
 
 def test_a_file_with_parts_is_refused(place):

@@ -179,22 +179,24 @@ def _show_search(search: Search, crew: Crew) -> None:
     console = make_console()
     console.print(space_table(search))
     say(console, search_outlook(search))
-    has_begun = (search.store / "search").exists()  # else to open its results would begin it
-    done = SearchResult(search).spent if has_begun else 0
+    done, budget = 0, len(search.candidates) * search.method.trials
+    if (search.store / "search").exists():  # else to open its results would begin it
+        result = SearchResult(search)
+        done, budget = result.spent, result.budget
+    progress = f"{done} of {budget} trials are done in {search.store}"
+    if done == budget:
+        say(console, f"{progress}.")
+        return
     times = estimate([search.example], Store(search.store), partial(say, console))
     time = times[search.example.key]
     if isinstance(time, str):
         raise SpecError(f"{search.example.optimizer.name} would fail: {time}")
-    left = len(search.candidates) * search.method.trials - done
-    longest = duration(left * len(search.method.seeds) * time / crew.workers)
-    line = f"the others take up to about {longest} of training"
-    say(console, f"{done} trials are done in {search.store}; {line}.")
+    longest = duration((budget - done) * len(search.method.seeds) * time / crew.workers)
+    say(console, f"{progress}; the others take up to about {longest} of training.")
 
 
 def _do_search(search: Search, crew: Crew, retry: bool) -> None:
     """Do the trials of a search, write down their results, and show them."""
-    import optuna
-
     from ..bench.errors import StoreError
     from ..bench.jobs.signals import stop_on_signals
     from ..bench.report.search import write_search
@@ -205,7 +207,6 @@ def _do_search(search: Search, crew: Crew, retry: bool) -> None:
     from .progress import display
     from .show.search import search_outlook, search_report
 
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
     console, job, trouble = make_console(), SearchJob(search), None
     whole = merge_with_record(search)  # with the optimizers that were searched before
     job.prepare(retry)

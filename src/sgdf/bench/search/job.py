@@ -6,8 +6,6 @@ import math
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import optuna
-
 from ..jobs.events import Display
 from ..jobs.job import job_line
 from ..jobs.plan import prepare_data
@@ -120,7 +118,6 @@ class SearchJob:
 
 def read_search_job(content: Table) -> SearchJob:
     """Return the job that a line for a worker holds."""
-    optuna.logging.set_verbosity(optuna.logging.WARNING)  # a worker's log is for errors
     search = read_search(
         content["document"],
         anywhere=True,

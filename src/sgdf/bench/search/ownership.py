@@ -10,7 +10,7 @@ import re
 import uuid
 from pathlib import Path
 
-from optuna import get_all_study_names
+import optuna
 from optuna.storages import BaseStorage
 
 from ..errors import DamagedError, SpecError
@@ -49,6 +49,8 @@ def open_trials(search: Search) -> BaseStorage:
         DamagedError: if the files of the search are not as written; the message says what is kept
             and how to continue.
     """
+    # Optuna announces every study and every trial; commands and workers say themselves what is due.
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
     try:
         storage = open_storage(search.storage)
     except DamagedError as error:
@@ -57,7 +59,7 @@ def open_trials(search: Search) -> BaseStorage:
             "the journal and give the same command again: it repeats the trials, but trains no "
             "run again that has a result"
         ) from error
-    ids = {name.rpartition("/")[2] for name in get_all_study_names(storage)}
+    ids = {name.rpartition("/")[2] for name in optuna.get_all_study_names(storage)}
     if _known_id(search.store) in ids:
         return storage
     mark = files.read(_mark_path(search.store))
