@@ -53,6 +53,23 @@ def train(experiment, place):
     return Store(place).folders()
 
 
+def test_a_task_on_a_text(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    (module,) = blocks("python", "class Bytes(SequenceTask)")
+    (tmp_path / "texts.py").write_text(module)
+    (tmp_path / "text.txt").write_bytes(bytes(range(97, 107)) * 400)
+    (tmp_path / "mine.toml").write_text(
+        '[task]\nname = "texts:Bytes"\nwidth = 8\n[train]\nepochs = 3\nbatch_size = 8\n'
+        'threads = 1\n[optimizer]\nname = "adam"\nlr = 0.1\n'
+    )
+    (folder,) = train("mine.toml", tmp_path / "results")
+    assert folder.state() is State.FINISHED
+    assert (
+        folder.result()["selected"]["test"]["perplexity"] < 2
+    )  # each letter follows from the one before it
+
+
 def test_probes_and_opened_runs(project, capsys):
     (folder,) = train("mine.toml", project / "results/digits")
     assert folder.state() is State.FINISHED

@@ -108,7 +108,7 @@ class SequenceTask(Task):
     data: dict[str, Tensor]
     length: int
     evaluation_streams: int = 1
-    evaluation_length: int
+    evaluation_length: int = 1_000
     hidden: Hidden = None
     before: Hidden = None  # what the last batch began with
 
