@@ -55,7 +55,7 @@ def mean(figures):
     return figures["test perplexity"]["mean"]
 
 
-@pytest.mark.parametrize("name", ["ptb-small"])
+@pytest.mark.parametrize("name", ["ptb-small", "ptb-clipping-small", "ptb-begin"])
 def test_records_are_of_the_bundled_experiments(name):
     runs, kept = load(name).runs, settings_of(name)
     assert set(kept) == {
@@ -129,3 +129,38 @@ def test_shares_are_those_of_the_record():
     assert f"It is {one} below SGDF with one layer and {two} with two" in WORDS
     costs = -below(1, "adabelief", "adabelief-1e-16")
     assert f"costs {costs:.0f} %" in WORDS
+
+
+def test_the_first_epochs_are_those_of_the_record():
+    for (_, name, _, _), setting in settings_of("ptb-begin").items():
+        course = setting["means by epoch"]
+        cells = [
+            f"{course[f'{split} perplexity'][epoch]:.2f}"
+            for epoch in "12"
+            for split in ("validation", "test")
+        ]
+        assert f"| `{name}` | {' | '.join(cells)} |" in PAGE
+
+
+def test_the_control_is_that_of_the_record():
+    kept = {key[1:]: one["figures"] for key, one in settings_of("ptb-clipping-small").items()}
+    rows = {
+        "30, 0.25 (SGD's best rate)": (30.0, 30.0, 0.25),
+        "60, 0.25 (SGDF's best rate)": (60.0, 60.0, 0.25),
+        "2.5 times its own best rate, 0.1": (150.0, 75.0, 0.1),
+    }
+    pairs = []
+    for title, (rate, other_rate, clip) in rows.items():
+        sgdf, sgd = kept["sgdf", rate, clip], kept["sgd-vanilla", other_rate, clip]
+        pairs.append(above(sgd, sgdf))
+        assert f"| {title} | {shown(sgdf)} | {shown(sgd)} | {interval(pairs[-1])} |" in PAGE
+    best = kept["sgdf", 60.0, 0.25]
+    bound_of_sgdf = above(kept["sgdf", 150.0, 0.1], best)
+    bound_of_sgd = above(kept["sgd-vanilla", 30.0, 0.25], kept["sgd-vanilla", 75.0, 0.1])
+    low, high = bound_of_sgdf.interval
+    assert f"({bound_of_sgdf.mean:.2f} worse, {low:.2f} to {high:.2f})" in WORDS
+    assert f"0.1 is better by {interval(bound_of_sgd)}" in WORDS
+    pairs += [above(kept["sgd-vanilla", 75.0, 0.1], best), bound_of_sgd, bound_of_sgdf]
+    assert [value < 0.05 for value in holm([p_value(pair) for pair in pairs])] == 5 * [True] + [
+        False
+    ]
