@@ -158,7 +158,7 @@ def test_the_control_is_that_of_the_record():
     bound_of_sgdf = above(kept["sgdf", 150.0, 0.1], best)
     bound_of_sgd = above(kept["sgd-vanilla", 30.0, 0.25], kept["sgd-vanilla", 75.0, 0.1])
     low, high = bound_of_sgdf.interval
-    assert f"({bound_of_sgdf.mean:.2f} worse, {low:.2f} to {high:.2f})" in WORDS
+    assert f"({bound_of_sgdf.mean:.2f} worse, {low:.2f} to {high:.2f}, not significant)" in WORDS
     assert f"0.1 is better by {interval(bound_of_sgd)}" in WORDS
     pairs += [above(kept["sgd-vanilla", 75.0, 0.1], best), bound_of_sgd, bound_of_sgdf]
     assert [value < 0.05 for value in holm([p_value(pair) for pair in pairs])] == 5 * [True] + [

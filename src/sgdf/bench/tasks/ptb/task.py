@@ -29,8 +29,8 @@ class PennTreebank(SequenceTask):
     last LSTM: ``activation`` times their mean square after dropout, ``slowness`` times the mean
     square of their change from one word to the next. The metric is the perplexity without them.
 
-    With ``vary_length`` the length of a window is drawn anew at each step, and the learning rate of
-    that step is multiplied by its share of ``length``: a longer window has a less noisy gradient.
+    With ``vary_length`` the lengths of windows are drawn for every epoch. The learning rate of a
+    step is multiplied by its window's share of ``length``: a longer one has a less noisy gradient.
 
     The programs published with AdaBelief and with SGDF never train the recurrent matrices: they
     wrap the matrix with weights left out in a new parameter, which no optimizer knows.
@@ -56,7 +56,6 @@ class PennTreebank(SequenceTask):
     """
 
     metric = Metric("perplexity")
-    evaluation_length = 1_000
 
     def __init__(
         self,
