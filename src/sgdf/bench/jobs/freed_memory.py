@@ -13,7 +13,7 @@ def keep_freed_memory() -> None:
     """Keep up to a gigabyte of freed memory, where the C library is glibc.
 
     By default glibc returns freed tensors of some megabytes to the system. The next step gets them
-    back page by page, each page cleared: that takes 10 to 25 % of the step of an LSTM on words
+    back page by page, each page cleared: that takes a third of the step of a small LSTM on words
     (benchmarks/bench_loop.py). It is a setting of the whole process, so only programs call this,
     and it does nothing if the user has made the setting by environment variables.
     """
