@@ -71,7 +71,7 @@ def high_half(bits: Tensor) -> Tensor:
 
 def _fold(key: Any, number: Any) -> Any:
     """Return a key that depends on ``key`` and on the lower 32 bits of ``number``."""
-    return _scramble(((key ^ (number & _MASK)) + 0x9E3779B9) & _MASK, 0)
+    return _scramble(((key ^ number) + 0x9E3779B9) & _MASK, 0)
 
 
 def _scramble(x: Any, key: Any) -> Any:
