@@ -187,7 +187,11 @@ Device = Annotated[
     typer.Option(help="cpu, cuda, mps, … Default: the machine's accelerator if it has one."),
 ]
 Precision = Annotated[
-    str | None, typer.Option(help="float32, or bfloat16 or float16 for mixed precision.")
+    str | None,
+    typer.Option(
+        help="float32, bfloat16 or float16 for mixed precision, or pure-bfloat16 for weights in "
+        "bfloat16."
+    ),
 ]
 Changes = Annotated[
     list[str] | None,

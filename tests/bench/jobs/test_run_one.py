@@ -32,6 +32,7 @@ RESUMED = {
     "averaged weights": {"train": {"ema_decay": 0.9}},
     "accumulation and clipping": {"train": {"accumulate": 2, "clip_norm": 0.1}},
     "half precision": {"train": {"precision": "float16"}},
+    "bfloat16 weights": {"train": {"precision": "pure-bfloat16"}},
     "schedule by step": {"schedule": {"name": "OneCycleLR", "max_lr": 0.1, "every": "step"}},
     "warm-up": {
         "schedule": {"name": "MultiStepLR", "milestones": [[5]], "every": "step", "warmup": 3}

@@ -145,6 +145,10 @@ WRONG = {
     "[train]\nclip_norm = nan": ["train.clip_norm = nan", "must be a string, a number"],
     "[train]\nema_decay = 1": ["train.ema_decay = 1.0", "below 1"],
     '[train]\nprecision = "double"': ["train.precision = 'double'", "bfloat16"],
+    '[train]\nprecision = "pure-bfloat16"\nema_decay = 0.9': [
+        "train.ema_decay = 0.9",
+        'precision = "bfloat16"',
+    ],
     '[train]\ndevice = "gpu"': ["train.device = 'gpu'", "device of torch's"],
     "[train]\ncompile = 1": ["train.compile = 1", "true or false"],
     "train = 3": ["train = 3", "must be a table"],

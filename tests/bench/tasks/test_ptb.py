@@ -336,13 +336,14 @@ def test_sophia_trains():
 
 def test_bfloat16_carries_the_state_too():
     found = {}
-    for precision in ("float32", "bfloat16"):
+    for precision in ("float32", "bfloat16", "pure-bfloat16"):
         trainer = trainer_of(train={"batch_size": 60, "precision": precision})
         trainer.fit(lambda trainer: None)
         found[precision] = trainer.rows[-1]["test"]["loss"]
         assert trainer.task.hidden is not None
-    assert found["bfloat16"] == pytest.approx(found["float32"], rel=0.01)
-    assert found["bfloat16"] != found["float32"]
+    for half in ("bfloat16", "pure-bfloat16"):
+        assert found[half] == pytest.approx(found["float32"], rel=0.01)
+    assert len(set(found.values())) == 3
 
 
 # Where it runs

@@ -117,6 +117,23 @@ def test_mixed_precision(precision):
     assert mixed.rows[-1]["test"]["accuracy"] > 0.8
 
 
+TASKS_OF_EVERY_KIND = {
+    "linear": {"name": "digits-mlp"},
+    "convolutions and BatchNorm": {"name": "digits-cnn", "width": 4, "batch_norm": True},
+    "an LSTM": {"name": "characters", "characters": 9000, "hidden": 8, "dropout": 0.3},
+}
+
+
+@pytest.mark.parametrize("kind", TASKS_OF_EVERY_KIND)
+def test_weights_of_pure_bfloat16_are_bfloat16(kind):
+    train = {"epochs": 3, "batch_size": 16, "precision": "pure-bfloat16"}
+    trainer = trained(run_of(TASKS_OF_EVERY_KIND[kind], train=train))
+    assert {value.dtype for value in trainer.model.parameters()} == {torch.bfloat16}
+    assert not trainer.update.scaler.is_enabled()
+    epochs = [row for row in trainer.rows if row["kind"] == "epoch"]
+    assert epochs[-1]["test"]["loss"] < epochs[0]["test"]["loss"]
+
+
 def rates(schedule, **train):
     trainer = trained(
         run_of("bench_tasks:Plain", schedule=schedule, train={"log_every": 1, **train})

@@ -32,7 +32,16 @@ from .document import apply_changes, load_document, parts_of
 from .fields import read_table, unknown_key
 from .grid import as_list, empty_list, find_misfit, find_repetition, grid, grid_size
 from .protocol import PROTOCOLS
-from .run import OF_FUNCTIONS, Experiment, Named, ProbeSpec, Run, Schedule, Training
+from .run import (
+    OF_FUNCTIONS,
+    PURE_BFLOAT16,
+    Experiment,
+    Named,
+    ProbeSpec,
+    Run,
+    Schedule,
+    Training,
+)
 
 MAX_RUNS = 100_000
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -273,6 +282,11 @@ def _training(table: Table) -> Table:
     if type(training.get("steps")) is int and training["steps"] and "epochs" in training:
         raise SpecError(
             f"train.steps = {training['steps']!r}: give the length in steps or in epochs, not both"
+        )
+    if training.get("precision") == PURE_BFLOAT16 and training.get("ema_decay"):
+        raise SpecError(
+            f"train.ema_decay = {training['ema_decay']!r}: an average in bfloat16 would hardly "
+            f'move; precision = "bfloat16" keeps weights and average in float32'
         )
     return training
 

@@ -13,7 +13,8 @@ from ..store.records import RunTable, Table
 from .fields import choice, rule, whole
 from .grid import quote_lists
 
-PRECISIONS = ("float32", "bfloat16", "float16")
+PURE_BFLOAT16 = "pure-bfloat16"
+PRECISIONS = ("float32", "bfloat16", "float16", PURE_BFLOAT16)
 OF_FUNCTIONS = ("by_function", "threads")
 """The keys of ``[train]`` for a task that is a function, which has a loop of its own."""
 

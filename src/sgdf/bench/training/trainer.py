@@ -20,7 +20,7 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from ..catalog.optimizers import optimizer_maker
 from ..catalog.schedules import advance, make_scheduler
 from ..spec.protocol import PROTOCOLS
-from ..spec.run import ProbeSpec, Run
+from ..spec.run import PURE_BFLOAT16, ProbeSpec, Run
 from ..store.records import Figures, FirstNonfinite, Row, Seconds
 from ..tasks import Task, find_task
 from ..tasks.base import metric_of, refuse_to_split, splits_of
@@ -70,6 +70,8 @@ class Trainer:
         if not isinstance(getattr(self.task, "model", None), nn.Module):
             raise TypeError("the task has no attribute model that is a torch.nn.Module")
         self.task.to(self.device)
+        if self.settings.precision == PURE_BFLOAT16:
+            self.task.model.to(torch.bfloat16)
         self.model = self.task.model
         self.optimizers = dict(
             self.task.optimizers(optimizer_maker(run.optimizer.name, run.optimizer.options))

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from ..catalog.optimizers import MeasuresCurvature, MeasuresLoss
-from ..spec.run import Training
+from ..spec.run import PURE_BFLOAT16, Training
 from ..tasks import Task
 from .ranks import Ranks
 
@@ -23,7 +23,9 @@ def precision(
     """Return the autocast context of the forward pass, or the one around everything else."""
     if settings.precision == "float32":
         return nullcontext()
-    return torch.autocast(device.type, getattr(torch, settings.precision), enabled=forward)
+    # Where the weights are bfloat16, autocast converts what the task's data bring in float32.
+    name = "bfloat16" if settings.precision == PURE_BFLOAT16 else settings.precision
+    return torch.autocast(device.type, getattr(torch, name), enabled=forward)
 
 
 def clear_gradients(optimizer: Optimizer) -> None:
