@@ -1,9 +1,13 @@
-"""``sgdf.filter`` and ``sgdf.directions`` for lists of tensors: in place, with few kernels."""
+"""``sgdf.filter`` and ``sgdf.directions`` for lists of tensors: in place, with few kernels.
+
+The numbers that all elements share are Python's, or 0-dimensional tensors on the device: of steps
+that the host must not wait for, and in a compiled step, where a Python number would be a constant.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -11,60 +15,117 @@ from torch import Tensor
 from ..directions import root_correction
 from ..filter import filter_scalars
 
+TensorList = list[Tensor] | tuple[Tensor, ...]
+Number = float | Tensor
+Numbers = Any
+"""A list of numbers: torch's operations take lists of tensors too, which its stubs lack."""
 
-def filter_gradients(
-    grads: list[Tensor],
-    means: list[Tensor],
-    variances: list[Tensor],
-    steps: Sequence[float | Tensor],
+
+class FilterNumbers(NamedTuple):
+    """What one step of the filter takes besides tensors; lists have a number for each tensor."""
+
+    mean_weight: Number
+    variance_decay: Number
+    variance_weight: Number
+    eps: Number
+    mean_corrections: Numbers
+    residual_weights: Numbers
+    exponents: Numbers
+    """None for the paper's power of the gain, the root, which is cheaper than a power."""
+
+
+def filter_numbers(
+    steps: Sequence[Number],
+    dtype: torch.dtype,
     *,
     betas: tuple[float, float],
     eps: float,
     gamma: float,
     gamma_decay: float,
     correction: str,
+) -> FilterNumbers:
+    """Return the numbers of these steps, for tensors of this dtype."""
+    beta1, beta2 = betas
+    mean_corrections, residual_weights, exponents = of_each_step(
+        lambda step: filter_scalars(
+            step, betas=betas, gamma=gamma, gamma_decay=gamma_decay, correction=correction
+        ),
+        steps,
+        dtype,
+    )
+    is_root = gamma == 0.5 and not gamma_decay
+    return FilterNumbers(
+        mean_weight=1.0 - beta1,
+        variance_decay=beta2,
+        variance_weight=1.0 - beta2,
+        eps=eps,
+        mean_corrections=mean_corrections,
+        residual_weights=residual_weights,
+        exponents=None if is_root else exponents,
+    )
+
+
+def of_each_step(
+    compute: Callable[[Any], Sequence[Number]], steps: Sequence[Number], dtype: torch.dtype
+) -> list[Numbers]:
+    """Return lists of what ``compute`` returns for each step, a list for each of its results.
+
+    Most parameters have taken equally many steps: each number of steps is computed once. On a
+    device equal numbers cannot be told without waiting for it, and all are computed as one tensor.
+    """
+    if isinstance(steps[0], Tensor):
+        results = compute(torch.stack(list(steps)).to(dtype))  # type: ignore[arg-type]
+        return [
+            list(result.unbind()) if isinstance(result, Tensor) else [result] * len(steps)
+            for result in results
+        ]
+    computed = {step: compute(step) for step in set(steps)}
+    return [list(column) for column in zip(*(computed[step] for step in steps), strict=True)]
+
+
+def filter_gradients(
+    grads: list[Tensor],
+    means: list[Tensor],
+    variances: list[Tensor],
+    steps: Sequence[Number],
+    **options: Any,
 ) -> list[Tensor]:
     """Return the estimates of ``filter_gradient`` and update ``means`` and ``variances``.
 
     All tensors share one device and one real dtype, float32 or wider.
     """
-    beta1, beta2 = betas
-    dtype = grads[0].dtype
-    scalars = (
-        filter_scalars(
-            step.to(dtype) if isinstance(step, Tensor) else step,
-            betas=betas,
-            gamma=gamma,
-            gamma_decay=gamma_decay,
-            correction=correction,
-        )
-        for step in steps
-    )
-    # Numbers or 0-dimensional tensors, like the steps: an overload that torch's stubs lack.
-    columns: Any = zip(*scalars, strict=True)
-    mean_corrections, residual_weights, exponents = map(list, columns)
+    return filter_by(filter_numbers(steps, grads[0].dtype, **options), grads, means, variances)
 
-    torch._foreach_lerp_(means, grads, 1.0 - beta1)
+
+def filter_by(
+    numbers: FilterNumbers, grads: list[Tensor], means: list[Tensor], variances: list[Tensor]
+) -> list[Tensor]:
+    """Do what ``filter_gradients`` does, with numbers that are known.
+
+    Two more lists of tensors are allocated, of which one is returned.
+    """
+    weight = numbers.mean_weight
+    interpolate(means, grads, [weight] * len(means) if isinstance(weight, Tensor) else weight)
     deviations = torch._foreach_sub(grads, means)
-    torch._foreach_mul_(variances, beta2)
-    torch._foreach_addcmul_(variances, deviations, deviations, 1.0 - beta2)
+    torch._foreach_mul_(variances, numbers.variance_decay)
+    add_squares(variances, deviations, numbers.variance_weight)
     del deviations
 
-    estimates = torch._foreach_div(means, mean_corrections)
-    residuals = torch._foreach_sub(grads, estimates)
-    gains = torch._foreach_mul(residuals, residuals)
-    torch._foreach_add_(gains, eps)
-    torch._foreach_mul_(gains, residual_weights)
+    estimates = torch._foreach_div(means, numbers.mean_corrections)
+    gains = torch._foreach_sub(grads, estimates)  # the residuals, at first
+    torch._foreach_mul_(gains, gains)
+    torch._foreach_add_(gains, numbers.eps)
+    torch._foreach_mul_(gains, numbers.residual_weights)
     torch._foreach_add_(gains, variances)
-    torch._foreach_clamp_min_(gains, torch.finfo(dtype).tiny)
+    torch._foreach_clamp_min_(gains, torch.finfo(grads[0].dtype).tiny)
     # First the inverse of the gain, then the gain: in place, and rounding cannot exceed 1.
     torch._foreach_div_(gains, variances)
     torch._foreach_reciprocal_(gains)
-    if gamma == 0.5 and not gamma_decay:
-        torch._foreach_sqrt_(gains)  # the paper's gamma; a root is cheaper than a power
+    if numbers.exponents is None:
+        torch._foreach_sqrt_(gains)
     else:
-        torch._foreach_pow_(gains, exponents)
-    torch._foreach_addcmul_(estimates, gains, residuals)
+        torch._foreach_pow_(gains, numbers.exponents)
+    interpolate(estimates, grads, gains)
     return list(estimates)
 
 
@@ -72,23 +133,38 @@ def adam_directions(
     estimates: list[Tensor],
     grads: list[Tensor],
     second_moments: list[Tensor],
-    steps: Sequence[float | Tensor],
+    steps: Sequence[Number],
     *,
     beta2: float,
     eps: float,
 ) -> list[Tensor]:
     """Scale ``estimates`` in place as ``adam_direction`` does, and update ``second_moments``."""
-    dtype = grads[0].dtype
+    (corrections,) = of_each_step(
+        lambda step: (root_correction(beta2, step),), steps, grads[0].dtype
+    )
     torch._foreach_mul_(second_moments, beta2)
-    torch._foreach_addcmul_(second_moments, grads, grads, 1.0 - beta2)
-    # Numbers or 0-dimensional tensors, as above.
-    corrections: Any = [
-        root_correction(beta2, step.to(dtype) if isinstance(step, Tensor) else step)
-        for step in steps
-    ]
+    add_squares(second_moments, grads, 1.0 - beta2)
     roots = torch._foreach_sqrt(second_moments)
     torch._foreach_div_(roots, corrections)
     torch._foreach_add_(roots, eps)
-    torch._foreach_clamp_min_(roots, torch.finfo(dtype).tiny)
+    torch._foreach_clamp_min_(roots, torch.finfo(grads[0].dtype).tiny)
     torch._foreach_div_(estimates, roots)
     return estimates
+
+
+def interpolate(starts: TensorList, ends: list[Tensor], weights: float | TensorList) -> None:
+    """Move ``starts`` towards ``ends`` by these shares of their differences."""
+    if torch.compiler.is_compiling() and not isinstance(weights, float):
+        # torch's compiler refuses lerp with lists of weights, and differences take no memory there.
+        torch._foreach_addcmul_(starts, weights, torch._foreach_sub(ends, starts))
+    else:
+        torch._foreach_lerp_(starts, ends, weights)
+
+
+def add_squares(sums: list[Tensor], values: TensorList, weight: Number) -> None:
+    """Add this multiple of the squares of ``values`` to ``sums``."""
+    if isinstance(weight, Tensor):  # only in a compiled step, where products take no memory
+        squares = torch._foreach_mul(values, values)
+        torch._foreach_add_(sums, torch._foreach_mul(squares, weight))
+    else:
+        torch._foreach_addcmul_(sums, values, values, weight)
