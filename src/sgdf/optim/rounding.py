@@ -51,7 +51,7 @@ def blocks_of(shape: Sequence[int]) -> Blocks:
 
 def to_bfloat16(x: Tensor, r: Tensor) -> Tensor:
     """Round to bfloat16. Infinity stays: the noise is below its lowest bit that is kept."""
-    bits = torch.where(x.isnan(), 0x7FC00000, x.view(torch.int32))
+    bits = x.view(torch.int32).masked_fill(x.isnan(), 0x7FC00000)
     return bits.add_(r).bitwise_right_shift_(16).to(torch.int16).view(torch.bfloat16)
 
 
@@ -72,13 +72,13 @@ def encode_int8(x: Tensor, r: Tensor) -> tuple[Tensor, Tensor]:
     """Return codes (int8) and scales: multiples of 1/127 of the block's largest absolute value."""
     codes, scales = _new_codes(x, torch.int8)
     for scale, values, noise, code in _parts(scales, x, r, codes):
-        finite = values.isfinite()
-        numbers = torch.where(finite, values, 0.0)
+        numbers = values.nan_to_num(0.0, 0.0, 0.0)
+        lost = numbers != values
         # Below 2^-118 the inverse of the scale could be infinite.
         inverse = _set_scale(scale, numbers, smallest=2.0**-118, largest_code=127.0)
         # Plus 128 the sum is positive, so that dropping its fraction rounds down.
         numbers.mul_(inverse).add_(_fractions(noise).add_(128.0)).clamp_(1.0, 255.0).trunc_()
-        code.copy_(torch.where(finite, numbers.sub_(128.0), _NAN_INT8))
+        code.copy_(numbers.sub_(128.0).masked_fill_(lost, _NAN_INT8))
     return codes, scales
 
 
@@ -91,20 +91,20 @@ def decode_int8(codes: Tensor, scales: Tensor) -> Tensor:
 
 
 def encode_float8(x: Tensor, r: Tensor) -> tuple[Tensor, Tensor]:
-    """Return codes (uint8) and scales of numbers that are not negative.
+    """Return codes (uint8) and scales of numbers that are not negative (if they are: of 0).
 
     A code is a float with 5 bits of exponent and 3 of mantissa, relative to the block's largest
     number: its relative spacing is the same over nine decades.
     """
     codes, scales = _new_codes(x, torch.uint8)
     for scale, values, noise, code in _parts(scales, x, r, codes):
-        finite = values.isfinite()
-        numbers = torch.where(finite, values, 0.0)
+        numbers = values.nan_to_num(0.0, 0.0, 0.0)
+        lost = numbers != values
         inverse = _set_scale(scale, numbers, smallest=2.0**-126, largest_code=0.875)
         bits = numbers.mul_(inverse).add_(_OFFSET).view(torch.int32)
         # Half a unit of the noise centres it.
         bits.sub_(_OFFSET_BITS).add_(noise << 4).add_(8).bitwise_right_shift_(20)
-        code.copy_(torch.where(finite, bits.clamp_(max=254), _NAN_FLOAT8))
+        code.copy_(bits.clamp_(0, 254).masked_fill_(lost, _NAN_FLOAT8))
     return codes, scales
 
 
@@ -145,9 +145,10 @@ def _set_scale(scale: Tensor, numbers: Tensor, *, smallest: float, largest_code:
 
     A block whose numbers are all below ``smallest`` counts as zero.
     """
-    largest = torch.linalg.vector_norm(numbers, ord=math.inf, dim=-1, keepdim=True)
-    scale.copy_(torch.where(largest < smallest, 0.0, largest).div_(largest_code))
-    return torch.where(scale > 0.0, scale.reciprocal(), 0.0)
+    # Without a tensor of absolute values.
+    largest = torch.maximum(numbers.amax(-1, keepdim=True), -numbers.amin(-1, keepdim=True))
+    scale.copy_(largest.masked_fill_(largest < smallest, 0.0).div_(largest_code))
+    return scale.reciprocal().masked_fill_(scale == 0.0, 0.0)
 
 
 def _fractions(r: Tensor) -> Tensor:
