@@ -292,6 +292,7 @@ def test_blocks_of_nothing_but_zero_or_what_is_not_finite(encode, decode):
     x[3, ::2] = -0.0
     codes, scales = encode(x, constant_noise(x.shape, 65535))
     assert (scales == 0.0).all()
+    assert (codes[[0, 3]] == 0).all()
     decoded = decode(codes, scales)
     assert decoded[1:3].isnan().all()
     assert (decoded[[0, 3]] == 0.0).all()
@@ -299,10 +300,13 @@ def test_blocks_of_nothing_but_zero_or_what_is_not_finite(encode, decode):
 
 @pytest.mark.parametrize(("name", "smallest"), [("int8", 2.0**-118), ("float8", 2.0**-126)])
 def test_tiny_blocks_count_as_zero(name, smallest):
-    tiny = torch.tensor([smallest, smallest / 2, 0.0])
-    r = constant_noise(tiny.shape, 0)
-    assert rounded(name, tiny, r)[0] == pytest.approx(smallest, rel=1e-6)
-    assert (rounded(name, torch.nextafter(tiny, torch.zeros(())), r) == 0.0).all()
+    encode, decode = CODES[name]
+    small = torch.tensor([smallest, smallest / 2, 0.0])
+    r = constant_noise(small.shape, 0)
+    assert decode(*encode(small, r))[0].item() == pytest.approx(smallest, rel=1e-6, abs=0.0)
+    codes, scales = encode(torch.nextafter(small, torch.zeros(())), r)
+    assert (codes == 0).all()
+    assert (scales == 0.0).all()
 
 
 @pytest.mark.parametrize(
@@ -313,7 +317,7 @@ def test_huge_blocks_stay_finite(name, largest):
     for number in (0, 65535):
         result = rounded(name, x, constant_noise(x.shape, number))
         assert result.isfinite().all()
-        assert result[0] == pytest.approx(largest, rel=1e-6)
+        assert result[0].item() == pytest.approx(largest, rel=1e-6)
 
 
 def test_a_negative_number_is_a_float8_of_zero():
@@ -350,17 +354,25 @@ def test_a_shard_of_rows_is_rounded_as_in_the_whole(name):
     assert torch.equal(shard, whole[3:6])
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
 @each_format
-def test_arguments_are_not_changed_and_the_default_dtype_does_not_count(name):
+def test_the_default_dtype_does_not_count(name, dtype):
     x = within_a_block((3, 300)).abs()
     r = noise(x.shape)
-    before = x.clone(), r.clone()
     expected = rounded(name, x, r)
     try:
-        torch.set_default_dtype(torch.float64)
+        torch.set_default_dtype(dtype)
         assert torch.equal(rounded(name, x, r), expected)
     finally:
         torch.set_default_dtype(torch.float32)
+
+
+@each_format
+def test_arguments_are_not_changed(name):
+    x = within_a_block((3, 300)).abs()
+    r = noise(x.shape)
+    before = x.clone(), r.clone()
+    rounded(name, x, r)
     assert torch.equal(x, before[0])
     assert torch.equal(r, before[1])
 
