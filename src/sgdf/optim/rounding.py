@@ -24,7 +24,7 @@ BLOCK = 256
 
 _NAN_INT8 = -128
 _NAN_FLOAT8 = 255
-_OFFSET = 2.0**-32  # makes 0 a code, by shifting all values out of the smallest exponent
+_OFFSET = 2.0**-32  # added to every number, so that 0 has a code
 _OFFSET_BITS = 0x2F800000
 
 
@@ -59,7 +59,7 @@ def to_float16(x: Tensor, r: Tensor) -> Tensor:
     """Round to float16. Numbers that round to nearest as infinity become infinity."""
     bits = x.view(torch.int32)
     magnitude = x.abs()
-    # Below 2^-14 the spacing is constant, 2^-24; above, it is a power of the number.
+    # Below 2^-14 the halves are the multiples of 2^-24; above, their bits are those of the float.
     small = magnitude.clamp(max=2.0**-14).mul_(2.0**24).add_(_fractions(r)).to(torch.int32)
     normal = (bits & 0x7FFFFFFF).sub_(0x38000000).add_(r >> 3).bitwise_right_shift_(13)
     half = torch.where(magnitude < 2.0**-14, small, normal.clamp_(max=0x7BFF))
