@@ -16,7 +16,7 @@ optimizer = sgdf.SGDF([param], fused=None)
 start = time.perf_counter()
 optimizer.step()
 print(time.perf_counter() - start)
-assert optimizer._tables, "the native step was not taken"
+assert optimizer._native.tables, "the native step was not taken"
 """
 
 

@@ -102,10 +102,14 @@ def filter_scalars(
     gamma: float,
     gamma_decay: float,
     correction: str,
+    lag: int = 0,
 ) -> FilterScalars:
-    """Return the scalars of step ``step`` (1 for the first gradient)."""
+    """Return the scalars of step ``step`` (1 for the first gradient).
+
+    ``lag`` is the number of steps by which the variance is older than the mean.
+    """
     beta1, beta2 = betas
-    residual_weight = one_minus_power(beta2, step)
+    residual_weight = one_minus_power(beta2, step - lag)
     if correction == "paper":
         mean_share = (1.0 - beta1) / (1.0 + beta1) * one_minus_power(beta1, 2 * step)
         residual_weight = residual_weight / mean_share
@@ -186,19 +190,76 @@ def filter_gradient(
         dtype = torch.promote_types(dtype, tensor.dtype)
     if dtype.is_complex:
         raise ValueError("filter_gradient takes real tensors; pass complex ones as view_as_real")
-    grad, mean, var = grad.to(dtype), mean.to(dtype), var.to(dtype)
-    if isinstance(step, Tensor):
-        step = step.to(dtype)
+    return filter_by_element(
+        grad.to(dtype),
+        mean.to(dtype),
+        var.to(dtype),
+        step.to(dtype) if isinstance(step, Tensor) else step,
+        betas=betas,
+        eps=eps,
+        gamma=gamma,
+        gamma_decay=gamma_decay,
+        correction=correction,
+    )
 
+
+def filter_by_element(
+    grad: Tensor,
+    mean: Tensor,
+    var: Tensor,
+    step: float | Tensor,
+    *,
+    betas: tuple[float, float],
+    eps: float,
+    **power_and_correction: Any,
+) -> FilterOutput:
+    """Do what ``filter_gradient`` does, with arguments that are known to be valid, of one dtype."""
     beta1, beta2 = betas
     mean = mean.lerp(grad, 1.0 - beta1)
     deviation = grad - mean
     var = torch.addcmul(beta2 * var, deviation, deviation, value=1.0 - beta2)
-    scalars = filter_scalars(
-        step, betas=betas, gamma=gamma, gamma_decay=gamma_decay, correction=correction
-    )
+    scalars = filter_scalars(step, betas=betas, **power_and_correction)
     estimate, gain, _ = estimate_gradient(grad, mean, var, scalars, eps)
     return FilterOutput(estimate, gain, mean, var)
+
+
+def filter_by_tensor(
+    grad: Tensor,
+    mean: Tensor,
+    var: Tensor,
+    step: float | Tensor,
+    *,
+    betas: tuple[float, float],
+    eps: float,
+    **power_and_correction: Any,
+) -> FilterOutput:
+    r"""Filter one gradient with one variance for the whole tensor; the arguments as above.
+
+    The equations are those of ``filter_gradient`` except for the variance. It is a mean over the
+    :math:`n` elements, and is used one step later, so that a step can read and write every
+    element just once:
+
+    .. math::
+        s_t &= \beta_2 s_{t-1} + (1-\beta_2)\, \tfrac1n \lVert g_t - m_t \rVert^2 \\
+        c_t &= \frac{(1+\beta_1)(1-\beta_2^{t-1})}{(1-\beta_1)(1-\beta_1^{2t})} \\
+        K_t &= \frac{s_{t-1}}{s_{t-1} + c_t\,(r_t^2 + \varepsilon)}
+
+    ``var`` is :math:`s_{t-1}`, of one element, and the result has :math:`s_t`.
+    """
+    beta1, beta2 = betas
+    mean = mean.lerp(grad, 1.0 - beta1)
+    square = (grad - mean).square().sum() / max(1, grad.numel())
+    scalars = filter_scalars(step, betas=betas, **power_and_correction, lag=1)
+    estimate, gain, _ = estimate_gradient(grad, mean, var, scalars, eps)
+    return FilterOutput(estimate, gain, mean, next_shared_variance(var, square, beta2))
+
+
+def next_shared_variance(var: Tensor, square: Tensor, beta2: float | Tensor) -> Tensor:
+    """Return the variance of a whole tensor, given the mean square of this step's deviations.
+
+    A mean square that is not finite changes nothing: one element would spoil all others.
+    """
+    return torch.where(square.isfinite(), beta2 * var + (1.0 - beta2) * square, var)
 
 
 def estimate_gradient(

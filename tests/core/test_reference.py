@@ -107,7 +107,7 @@ def follow(case, options, path, dtype):
     for noise in expected.noise:
         problem.set_gradients(problem.params, noise)
         optimizer.step()
-    assert bool(optimizer._tables) == (path == "fused")  # no other path was taken instead
+    assert bool(optimizer._native.tables) == (path == "fused")  # no other path was taken instead
     return problem, optimizer, expected.tensors
 
 

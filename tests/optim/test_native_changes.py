@@ -256,7 +256,7 @@ def test_new_gradients_need_no_new_table():
     for _ in range(3):
         param.grad = torch.randn_like(param)
         optimizer.step()
-        tables.add(optimizer._tables[0, "sgdf"])
+        tables.update(optimizer._native.tables)
     assert len(tables) == 1
 
 

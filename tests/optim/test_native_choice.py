@@ -113,7 +113,7 @@ def test_later_steps_reuse_the_tables(monkeypatch, case):
     frozen.grad = None
     optimizer = case.make([{"params": [param]} for param in (frozen, *params)])
     optimizer.step()
-    monkeypatch.setattr(optimizer, "_step_group", None)
+    monkeypatch.setattr(optimizer, "_step_part", None)
     for param in params:
         param.grad = torch.ones_like(param)
     assert optimizer.step(lambda: 0.25) == 0.25

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from cases import FUSED, Quadratic, build, each_case, each_path, needs_native
+from sgdf.optim import base
 from sgdf.optim.native import step as native_step
 
 
@@ -88,13 +89,14 @@ class Tagged(torch.nn.Parameter):
 
 def path_taken(case, options, kind, monkeypatch):
     taken = []
-    for name in ("_step_single", "_step_foreach", "_step_fused"):
-        monkeypatch.setattr(case.optimizer, name, lambda *_, name=name: taken.append(name))
+    for path in ("single", "foreach"):
+        monkeypatch.setattr(base, f"step_{path}", lambda part, path=path: taken.append(path))
+    monkeypatch.setattr(native_step.TensorTable, "step", lambda *_: taken.append("fused"))
     param = kind(torch.ones(2))
     param.grad = torch.ones(2)
     case.make([param], **options).step()
     (name,) = taken
-    return name.removeprefix("_step_")
+    return name
 
 
 CHOICES = [

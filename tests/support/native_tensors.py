@@ -17,7 +17,7 @@ each_filter = pytest.mark.parametrize(
 
 def takes_native_step(optimizer):
     """Return whether the last step was native."""
-    return bool(optimizer._tables)
+    return bool(optimizer._native.tables)
 
 
 def random_parameter(shape=(4, 3, 2, 2)):

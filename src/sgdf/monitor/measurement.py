@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from ..filter import filter_scalars
-from ..optim.base import Group
+from ..optim.direction_table import Group
 from ..theory import steady_gain
 
 _GOLDEN_RATIO = (math.sqrt(5.0) - 1.0) / 2.0  # its multiples fall evenly into [0, 1)
@@ -174,15 +174,13 @@ def _parts(
     leave_out: Callable[[str, Exception], object],
 ) -> list[_Part]:
     """Return samples of all parameters with a gradient, in parts that are measured together."""
-    count, *buffers = optimizer._recalled_keys
     parts: dict[Any, _Part] = {}
     for name, (group, param, start) in before.items():
         if param.grad is None or not len(start):
             continue
         try:
-            state = optimizer.state.get(param, {})  # to index it would add an entry
-            step = float(state[count])
-            tensors = (param, param.grad, *(state[key] for key in buffers))
+            step, buffers = optimizer._recalled_state(group, param)
+            tensors = (param, param.grad, *buffers)
             end, grad, *rest = chosen = [choose_elements(tensor, most) for tensor in tensors]
             if any(len(column) != len(start) for column in chosen):
                 raise ValueError("gradient or state have another shape than the parameter")

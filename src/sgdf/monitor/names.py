@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from ..optim.base import Group
+from ..optim.direction_table import Group
 
 _WRAPPERS = {"_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"}
 """What torch.compile, FSDP and checkpointing add to the names of the modules that they wrap."""

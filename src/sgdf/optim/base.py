@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import warnings
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, overload
 
 import torch
@@ -24,19 +24,22 @@ from torch.optim.optimizer import (
 
 from ..filter import is_number
 from . import checkpoints, fork
+from .direction_table import DIRECTIONS, FILTER_STATE, Group
 from .missing_options import advice, without_switched_off
-from .native.step import (
-    KINDS,
-    PLAIN_TYPES,
-    TensorTable,
-    aligned,
-    is_supported,
-    native_fault,
-)
+from .native.memory import is_supported
+from .native.step import NativeSteps, native_fault
 from .options import is_flag, is_rate
-from .state import buffer_dtype, check_format, new_state
-
-Group = dict[str, Any]
+from .paths import (
+    Part,
+    check_dense,
+    filter_input,
+    read_only,
+    rounds,
+    step_foreach,
+    step_single,
+    uses_foreach,
+)
+from .state import FORMATS, FULL_FORMAT, Layout, check_format, stored_format
 
 # `torch.cuda.is_available()` takes 20 µs even in a torch that was built without CUDA.
 _BUILT_WITH_CUDA = torch.backends.cuda.is_built()  # type: ignore[no-untyped-call]  # torch's
@@ -51,22 +54,25 @@ _FLAGS = (
 class BaseOptimizer(Optimizer):
     """An optimizer that moves each parameter by ``-lr`` times a direction."""
 
-    _kinds: ClassVar[dict[str, tuple[str, ...]]]
-    """The state keys of each kind of direction: besides ``step``, those of the buffers, which
-    have the parameter's shape."""
+    _directions: ClassVar[tuple[str, ...]]
+    """The directions that its parameters can take, by their names in ``DIRECTIONS``."""
 
-    _tables: dict[tuple[int, str], TensorTable]
-    """The tensors of the last native step, by group index and kind."""
+    _native: NativeSteps
+    """The tensors of the last native step."""
 
     def __init__(self, params: ParamsT, defaults: Group) -> None:
         self._check_options(defaults)
         super().__init__(params, defaults)
-        self._tables = {}
+        self._native = NativeSteps()
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Restore groups and state, for unpickling, copying and loading."""
         super().__setstate__(state)
-        self._tables = {}
+        self._native = NativeSteps()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what is pickled and copied: addresses of this process are not."""
+        return {name: value for name, value in super().__getstate__().items() if name != "_native"}
 
     # Methods that a subclass provides.
 
@@ -88,55 +94,48 @@ class BaseOptimizer(Optimizer):
         for path in ("foreach", "fused"):
             if group[path] and group["differentiable"]:
                 raise RuntimeError(f"`{path}` does not support `differentiable`")
-        check_format(group["state_format"], group["stochastic_rounding"])
+        check_format(group["state_format"])
+        if FORMATS[group["state_format"]].shares_variance and not self._has_variance():
+            raise ValueError(
+                f"Invalid state_format: {group['state_format']!r}, {type(self).__name__} has no "
+                "variance"
+            )
+        for name, default in (("state_format", "full"), ("stochastic_rounding", False)):
+            if group["differentiable"] and group[name] != default:
+                raise RuntimeError(f"`{name}` does not support `differentiable`")
+
+    @classmethod
+    def _has_variance(cls) -> bool:
+        return any("exp_var" in DIRECTIONS[name].buffers for name in cls._directions)
 
     @classmethod
     def _instead_of(cls, options: Mapping[str, Any]) -> str:
         """Return what to write instead of those options that only torch's optimizers have."""
         return "leave it out"
 
-    def _kinds_in(self, group: Group) -> tuple[str, ...]:
-        """Return the kinds of direction that parameters of ``group`` can take."""
-        return tuple(self._kinds)
+    def _directions_in(self, group: Group) -> tuple[str, ...]:
+        """Return the directions that parameters of ``group`` can take."""
+        return self._directions
 
-    def _kind_of(self, group: Group, param: Tensor) -> str:
-        """Return the kind of direction that ``param`` takes."""
-        (kind,) = self._kinds
-        return kind
+    def _direction_of(self, group: Group, param: Tensor) -> str:
+        """Return the direction that ``param`` takes."""
+        (direction,) = self._directions
+        return direction
 
-    @abstractmethod
-    def _direction(
-        self,
-        kind: str,
-        group: Group,
-        grad: Tensor,
-        buffers: Sequence[Tensor],
-        step: float | Tensor,
-    ) -> Tensor:
-        """Return the direction for one parameter and update its buffers."""
-
-    @abstractmethod
-    def _directions(
-        self,
-        kind: str,
-        group: Group,
-        grads: list[Tensor],
-        buffers: Sequence[list[Tensor]],
-        steps: Sequence[float | Tensor],
-    ) -> list[Tensor]:
-        """Return the directions for parameters of one device and dtype; update their buffers."""
-
-    @abstractmethod
-    def _step_fused(self, kind: str, group: Group, table: TensorTable) -> None:
-        """Update the parameters of ``table`` and their state in one native call.
-
-        Called only for the kinds in ``native.step.KINDS``.
-        """
+    def _layout_of(self, group: Group, param: Tensor) -> Layout:
+        """Return what the state of ``param`` consists of."""
+        buffers = DIRECTIONS[self._direction_of(group, param)].buffers
+        return Layout("step", buffers, stored_format(group["state_format"], param))
 
     # What `sgdf.monitor` needs.
 
-    _recalled_keys: ClassVar[tuple[str, ...]] = ("step", "exp_avg", "exp_var")
-    """The state keys that ``_recalled`` needs: of the step count, then of its buffers."""
+    def _recalled_state(self, group: Group, param: Tensor) -> tuple[float, list[Tensor]]:
+        """Return the step count of a parameter and the buffers that ``_recalled`` takes.
+
+        The buffers have the parameter's shape, whatever their format.
+        """
+        layout = self._layout_of(group, param)
+        return layout.numbers(self.state.get(param, {}), FILTER_STATE, param)
 
     @abstractmethod
     def _recalled(
@@ -158,11 +157,7 @@ class BaseOptimizer(Optimizer):
 
     def _seen(self, group: Group, grad: Tensor, param: Tensor) -> Tensor:
         """Return the gradient that the direction is computed from: with sign and coupled decay."""
-        if group["maximize"]:
-            grad = -grad
-        if group["weight_decay"] and not group["decoupled_weight_decay"]:
-            grad = grad.add(param, alpha=group["weight_decay"])
-        return grad
+        return filter_input(group, grad, param)
 
     # The step.
 
@@ -212,7 +207,7 @@ class BaseOptimizer(Optimizer):
             self._step_groups()
         else:
             with fork.usable_threads:
-                if not self._repeat():
+                if is_capturing() or not self._native.repeat(self.param_groups, self.state):
                     fork.note_step()
                     self._check_step()
                     self._step_groups()
@@ -220,53 +215,31 @@ class BaseOptimizer(Optimizer):
 
     def _step_groups(self) -> None:
         """Update all parameters, group by group."""
-        for index, group in enumerate(self.param_groups):
-            for kind in self._kinds_in(group):
-                self._step_group(index, group, kind)
+        for group in self.param_groups:
+            for direction in self._directions_in(group):
+                for stored in _formats_in(group):
+                    self._step_part(group, direction, stored)
 
-    def _repeat(self) -> bool:
-        """Take a native step on the tensors of the last one, or change nothing and return False.
-
-        The result is that of ``_step_groups``, but each of the hundreds of tensors is read
-        only once: after a backward pass none of them is in the caches, so every read is slow.
-        """
-        if not self._tables or is_capturing():
-            return False
-        for table in self._tables.values():
-            table.prefetch()
-        due = []
-        for index, group in enumerate(self.param_groups):
-            params = group["params"]
-            for kind in self._kinds_in(group):
-                known = self._tables.get((index, kind))
-                if known is not None and self._may_fuse(group, kind, params):
-                    due.append((kind, group, known))
-                elif any(param.grad is not None for param in params):
-                    return False
-        if not all(table.refill(group["params"], self.state) for _, group, table in due):
-            return False
-        for kind, group, table in due:
-            self._step_fused(kind, group, table)
-        return True
-
-    def _step_group(self, index: int, group: Group, kind: str) -> None:
-        """Update the parameters of one group and kind on the path chosen for them."""
+    def _step_part(self, group: Group, direction: str, stored: str) -> None:
+        """Update the parameters of one group, direction and format on the path chosen for them."""
         params: list[Tensor] = []
         grads: list[Tensor] = []
         steps: list[Tensor] = []
-        buffers: list[list[Tensor]] = [[] for _ in self._kinds[kind]]
-        self._init_group(group, kind, params, grads, steps, *buffers)
+        indices: list[int] = []
+        row, format = DIRECTIONS[direction], FORMATS[stored]
+        columns: list[list[Tensor]] = [[] for _ in format.keys(row.buffers)]
+        self._init_group(group, direction, stored, params, grads, steps, indices, *columns)
         if not params:
             return
-        grads = read_only(grads, params, steps, *buffers)
-        if self._may_fuse(group, kind, params) and self._fuse(index, group, kind, params, grads):
+        grads = read_only(grads, params, steps, *columns)
+        part = Part(group, row, format, params, grads, steps, indices, columns)
+        if not torch.compiler.is_compiling() and self._native.step(part, self.state):
             return
-        columns = params, grads, steps, buffers
         with torch.set_grad_enabled(self.defaults["differentiable"]):
-            if _uses_foreach(group, params):
-                self._step_foreach(kind, group, *columns)
+            if uses_foreach(group, params):
+                step_foreach(part)
             else:
-                self._step_single(kind, group, *columns)
+                step_single(part)
 
     def _check_step(self) -> None:
         """Raise every error that would interrupt a step, before anything has changed."""
@@ -285,137 +258,53 @@ class BaseOptimizer(Optimizer):
                     "devices: an accelerator, not cpu."
                 )
 
-    # torch.compile runs a method of this name and signature outside the graph, so that
-    # creating the state is not traced.
+    # torch.compile runs a method of this name outside the graph, so that creating the state is
+    # not traced; its arguments have to be groups, constants and lists.
     def _init_group(
         self,
         group: Group,
-        kind: str,
+        direction: str,
+        stored: str,
         params: list[Tensor],
         grads: list[Tensor],
         steps: list[Tensor],
-        *buffers: list[Tensor],
+        indices: list[int],
+        *columns: list[Tensor],
     ) -> None:
-        """Fill the lists with the parameters of a kind that have a gradient, and their state."""
-        is_mixed = len(self._kinds_in(group)) > 1
+        """Fill the lists with the parameters that have a gradient, and with their state.
+
+        Only those of this direction and format count.
+        """
+        is_mixed = len(self._directions_in(group)) > 1 or len(_formats_in(group)) > 1
         for param in group["params"]:
             if (grad := param.grad) is None:
                 continue
             if is_mixed:
-                self.state.setdefault(
-                    param, {}
-                )  # entries in the order of the parameters, not of the kinds
-                if self._kind_of(group, param) != kind:
+                self.state.setdefault(param, {})  # in the order of the parameters
+                if self._direction_of(group, param) != direction:
+                    continue
+                if stored_format(group["state_format"], param).name != stored:
                     continue
             params.append(param)
             grads.append(grad)
+        layout = Layout("step", DIRECTIONS[direction].buffers, FORMATS[stored])
         states = [self.state[param] for param in params]
         for param, state in zip(params, states, strict=True) if not all(states) else ():
             if not state:
-                state.update(new_state(("step", *self._kinds[kind]), param, group))
+                state.update(layout.new(param, group))
         try:
             steps += [state["step"] for state in states]
-            for name, buffer in zip(self._kinds[kind], buffers, strict=True):
-                buffer += [state[name] for state in states]
+            for name, column in zip(layout.format.keys(layout.buffers), columns, strict=True):
+                column += [state[name] for state in states]
         except KeyError as missing:
             raise RuntimeError(
-                f"a parameter's state has no {missing}: was its group's direction changed?"
+                f"a parameter's state has no {missing}: was its group's direction or state_format "
+                "changed?"
             ) from None
-
-    def _may_fuse(self, group: Group, kind: str, params: list[Tensor]) -> bool:
-        """Return whether the native step is requested, or allowed because no path is."""
-        asked = group["fused"] or (group["fused"] is None and group["foreach"] is None)
-        return (
-            asked
-            and kind in KINDS
-            and not torch.compiler.is_compiling()
-            # Dispatch modes (fake tensors, copies of saved tensors) only see torch's own kernels.
-            and not torch._C._len_torch_dispatch_stack()
-            and not group["differentiable"]
-            and not group["capturable"]
-            and are_plain(params)
-        )
-
-    def _fuse(
-        self, index: int, group: Group, kind: str, params: list[Tensor], grads: list[Tensor]
-    ) -> bool:
-        """Update these parameters natively, or change nothing and return False."""
-        if native_fault():
-            return False
-        table = self._tables.get((index, kind))
-        copies: list[Tensor] = []  # kept until the native call has returned
-        if table is None or not table.refill(params, self.state):
-            self._tables.pop((index, kind), None)
-            with torch.no_grad():
-                copies = aligned(params, grads)
-            table = TensorTable.of(params, copies, self.state, ("step", *self._kinds[kind]))
-            if table is None:
-                return False
-            self._tables[index, kind] = table
-        self._step_fused(kind, group, table)
-        return True
-
-    def _step_single(
-        self,
-        kind: str,
-        group: Group,
-        params: list[Tensor],
-        grads: list[Tensor],
-        steps: list[Tensor],
-        buffers: list[list[Tensor]],
-    ) -> None:
-        """Update one parameter after the other."""
-        decay, decoupled = group["weight_decay"], group["decoupled_weight_decay"]
-        for param, grad, step, *own in zip(params, grads, steps, *buffers, strict=True):
-            step += 1
-            param, grad, *own = as_real(param, grad, *own)
-            grad = self._seen(group, grad.to(buffer_dtype(param)), param)
-            direction = self._direction(kind, group, grad, own, _count(group, step))
-            lr = _lr(group, direction)
-
-            # Rounded only when written: a bf16 parameter must not lose a small decay.
-            value = param.to(direction.dtype)
-            if decay and decoupled:
-                value.mul_(1 - lr * decay)
-            value.sub_(lr * direction)
-            if value is not param:
-                param.copy_(value)
-
-    def _step_foreach(
-        self,
-        kind: str,
-        group: Group,
-        params: list[Tensor],
-        grads: list[Tensor],
-        steps: list[Tensor],
-        buffers: list[list[Tensor]],
-    ) -> None:
-        """Update lists of parameters of one device and dtype, with few kernels for each list."""
-        decay, decoupled = group["weight_decay"], group["decoupled_weight_decay"]
-        torch._foreach_add_(steps, 1)
-        for bucket in buckets(params):
-            rows = (
-                as_real(params[i], grads[i], *(buffer[i] for buffer in buffers)) for i in bucket
-            )
-            own_params, own_grads, *own = map(list, zip(*rows, strict=True))
-            dtype = buffer_dtype(own_params[0])
-            own_grads = [grad.to(dtype) for grad in own_grads]
-            if group["maximize"]:
-                own_grads = list(torch._foreach_neg(own_grads))
-            if decay and not decoupled:
-                own_grads = list(torch._foreach_add(own_grads, own_params, alpha=decay))
-            directions = self._directions(
-                kind, group, own_grads, own, [_count(group, steps[i]) for i in bucket]
-            )
-            lr = _lr(group, directions[0])
-
-            values = [param.to(dtype) for param in own_params]
-            if decay and decoupled:
-                torch._foreach_mul_(values, 1 - lr * decay)
-            torch._foreach_mul_(directions, lr)
-            torch._foreach_sub_(values, directions)
-            if values[0] is not own_params[0]:
-                torch._foreach_copy_(own_params, values)
+        if stored != FULL_FORMAT.name or any(rounds(group, param) for param in params):
+            of_all = (param for group in self.param_groups for param in group["params"])
+            index_of = {param: index for index, param in enumerate(of_all)}
+            indices += [index_of[param] for param in params]
 
     # Groups and checkpoints.
 
@@ -439,15 +328,16 @@ class BaseOptimizer(Optimizer):
         """Load a checkpoint, or raise and leave the optimizer as it was.
 
         Options that are not in the checkpoint keep their present value, and so does
-        ``state_format``. The tensors are copied in the dtype of this optimizer's state:
-        torch alone would round a float32 state to the dtype of a bf16 parameter.
+        ``state_format``: the state is converted to it. The tensors are copied in the dtype of
+        this optimizer's state: torch alone would round a float32 state to the dtype of a bf16
+        parameter.
         """
         checkpoints.load(
             self,
             super().load_state_dict,
             state_dict,
             complete=self._completed_groups,
-            keys_of=lambda group, param, _: ("step", *self._kinds[self._kind_of(group, param)]),
+            layout_of=lambda group, param, _: self._layout_of(group, param),
         )
 
     def _completed_groups(self, incoming: list[Group]) -> list[Group]:
@@ -487,80 +377,7 @@ def is_capturing() -> bool:
     )
 
 
-def check_dense(optimizer: Optimizer, grads: list[Tensor]) -> None:
-    """Raise if a gradient is sparse."""
-    if any([grad.layout is not torch.strided for grad in grads]):  # noqa: C419 (a list is twice as fast)
-        (grad, *_) = (grad for grad in grads if grad.layout is not torch.strided)
-        raise RuntimeError(
-            f"{type(optimizer).__name__} does not support sparse gradients, got one of "
-            f"layout {grad.layout} and shape {tuple(grad.shape)}; an Embedding makes dense ones "
-            "with sparse=False"
-        )
-
-
-def are_plain(params: list[Tensor]) -> bool:
-    """Return whether all parameters are of types that torch's foreach kernels support."""
-    return PLAIN_TYPES.issuperset(map(type, params))
-
-
-def read_only(grads: list[Tensor], *written: list[Tensor]) -> list[Tensor]:
-    """Return the gradients, copied where one begins in memory where a written tensor does.
-
-    Otherwise a step would change a gradient before it has read it, on each path at another time.
-    """
-    columns = grads, *written
-    if torch.compiler.is_compiling() or not all(map(are_plain, columns)):
-        return grads
-    addresses = {
-        address for column in written for tensor in column if (address := tensor.data_ptr())
-    }
-    return [grad.clone() if grad.data_ptr() in addresses else grad for grad in grads]
-
-
-def _uses_foreach(group: Group, params: list[Tensor]) -> bool:
-    """Return the requested path; by default foreach if all types of parameters allow it.
-
-    As in ``torch.optim``, False for either of ``foreach`` and ``fused`` requests the loop.
-    """
-    if group["differentiable"]:
-        return False
-    if group["foreach"] is None:
-        return group["fused"] is not False and are_plain(params)
-    return bool(group["foreach"])
-
-
-def _lr(group: Group, direction: Tensor) -> float | Tensor:
-    """Return lr as a number, or as a 0-dimensional tensor on the device of ``direction``.
-
-    In a compiled graph, adding a number to a tensor makes it an input of the graph.
-    Otherwise it would be a constant, and each value of a schedule would need a new graph.
-    """
-    lr: float | Tensor = group["lr"]
-    if isinstance(lr, Tensor):
-        return lr.reshape(()).to(direction.device, direction.dtype)
-    if torch.compiler.is_compiling():
-        return torch.zeros((), dtype=direction.dtype, device=direction.device) + lr
-    return lr
-
-
-def _count(group: Group, step: Tensor) -> float | Tensor:
-    """Return the step as a number, or as the tensor if the device must not be waited for.
-
-    torch.compile traces every optimizer as if it were capturable.
-    """
-    return step if group["capturable"] else step.item()
-
-
-def as_real(param: Tensor, grad: Tensor, *buffers: Tensor) -> tuple[Tensor, ...]:
-    """Return complex tensors as pairs of reals; parameter and buffers as views, to write to."""
-    if not param.is_complex():
-        return param, grad, *buffers
-    return tuple(map(torch.view_as_real, (param, grad.resolve_conj(), *buffers)))
-
-
-def buckets(params: list[Tensor]) -> list[list[int]]:
-    """Return the indices grouped by device and dtype, as foreach kernels need them."""
-    buckets: dict[Any, list[int]] = {}
-    for index, param in enumerate(params):
-        buckets.setdefault((param.device, param.dtype), []).append(index)
-    return list(buckets.values())
+def _formats_in(group: Group) -> tuple[str, ...]:
+    """Return the formats that parameters of ``group`` can have."""
+    name = group["state_format"]
+    return (name,) if name == FULL_FORMAT.name else (name, FULL_FORMAT.name)

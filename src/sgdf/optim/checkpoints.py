@@ -13,11 +13,9 @@ from typing import Any
 from torch import Tensor
 from torch.optim import Optimizer
 
-from .state import buffer_fault, count_fault, loaded_state
+from .state import Layout
 
 Entry = dict[str, Any]
-Keys = tuple[str, ...]
-"""The keys of the step count and of the buffers in a parameter's state."""
 
 
 def load(
@@ -26,7 +24,7 @@ def load(
     state_dict: dict[str, Any],
     *,
     complete: Callable[[list[Entry]], list[Entry]],
-    keys_of: Callable[[Entry, Tensor, Entry], Keys],
+    layout_of: Callable[[Entry, Tensor, Entry], Layout | None],
     check: Callable[[Entry, Entry, Tensor, Any, Entry], None] | None = None,
 ) -> None:
     """Load a checkpoint, or raise and leave the optimizer as it was.
@@ -36,8 +34,8 @@ def load(
         load_state_dict: the method that the optimizer inherits.
         state_dict: the checkpoint.
         complete: adds missing options to the checkpoint's groups and returns them, or raises.
-        keys_of: returns the keys that we load, for a group, a parameter and its entry, which is
-            a dict that is not empty.
+        layout_of: returns what we load, for a group, a parameter and its entry, which is a dict
+            that is not empty; None if that is nothing.
         check: raises if anything else is wrong with an entry, for the present group, the
             checkpoint's, a parameter, its number or name in the checkpoint, and its entry.
     """
@@ -57,17 +55,22 @@ def load(
             for own, group, index, param, entry in entries():
                 if not isinstance(entry, dict):
                     raise ValueError(f"Invalid state of parameter {index}: not a dict: {entry!r}")
-                if entry:
-                    _check(entry, keys_of(group, param, entry), index, param)
+                layout = layout_of(group, param, entry) if entry else None
+                if layout and (fault := layout.fault(entry, param)):
+                    key, reason = fault
+                    raise ValueError(f"Invalid state of parameter {index}: {key!r} {reason}")
                 if check:
                     check(own, group, param, index, entry)
         return loaded
 
     def restore(_: Optimizer) -> None:
         for _own, group, _index, param, entry in entries():
-            if entry:  # else the parameter has not moved yet
-                keys = keys_of(group, param, entry)
-                optimizer.state[param].update(loaded_state(entry, keys, param, group))
+            # An entry without anything is of a parameter that has not moved yet.
+            if entry and (layout := layout_of(group, param, entry)):
+                state, loaded_state = optimizer.state[param], layout.loaded(entry, param, group)
+                for key in layout.all_keys - loaded_state.keys():
+                    state.pop(key, None)  # of another format
+                state.update(loaded_state)
 
     if not isinstance(state_dict, dict):
         raise TypeError(f"Invalid checkpoint, expected a dict: {state_dict!r}")
@@ -124,18 +127,3 @@ def _is_hashable(value: object) -> bool:
     except TypeError:
         return False
     return True
-
-
-def _check(entry: Entry, keys: Keys, index: Any, param: Tensor) -> None:
-    for position, key in enumerate(keys):
-        if key not in entry:
-            fault: str | None = (
-                "is missing; is it another optimizer's? sgdf.take_over continues from SGD, Adam "
-                "and AdamW; a class from sgdf.filtered loads the checkpoints of its inner class"
-            )
-        elif position == 0:
-            fault = count_fault(entry[key])
-        else:
-            fault = buffer_fault(entry[key], param)
-        if fault:
-            raise ValueError(f"Invalid state of parameter {index}: {key!r} {fault}")

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
-from .filter_optimizer import STATE, FilterOptimizer
+from .filter_optimizer import FilterOptimizer
 from .missing_options import advises
 
 
@@ -47,7 +47,7 @@ class FilterAdam(FilterOptimizer):
         ['step', 'exp_avg', 'exp_var', 'exp_avg_sq']
     """
 
-    _kinds: ClassVar = {"adam": (*STATE, "exp_avg_sq")}
+    _directions: ClassVar = ("adam",)
 
     @advises
     def __init__(

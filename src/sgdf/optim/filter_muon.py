@@ -9,8 +9,8 @@ from torch.optim.optimizer import ParamsT
 
 from ..directions import NS_COEFFICIENTS, SHAPE_SCALES
 from ..filter import is_number
-from .base import Group
-from .filter_optimizer import STATE, FilterOptimizer
+from .direction_table import Group
+from .filter_optimizer import FilterOptimizer
 from .missing_options import advises
 
 
@@ -62,7 +62,7 @@ class FilterMuon(FilterOptimizer):
         [False, True, True, True]
     """
 
-    _kinds: ClassVar = {"orthogonal": STATE, "adam": (*STATE, "exp_avg_sq"), "sgdf": STATE}
+    _directions: ClassVar = ("orthogonal", "adam", "sgdf")
 
     @advises
     def __init__(
@@ -123,9 +123,9 @@ class FilterMuon(FilterOptimizer):
             raise ValueError(
                 f"Invalid adjust_lr_fn: {group['adjust_lr_fn']!r}, expected one of {SHAPE_SCALES}"
             )
-        if group["direction"] not in (None, *self._kinds):
+        if group["direction"] not in (None, *self._directions):
             raise ValueError(
-                f"Invalid direction: {group['direction']!r}, expected one of {[*self._kinds]}"
+                f"Invalid direction: {group['direction']!r}, expected one of {[*self._directions]}"
             )
         if not group["decoupled_weight_decay"]:
             raise ValueError(
@@ -143,8 +143,8 @@ class FilterMuon(FilterOptimizer):
                     f"{tuple(param.shape)}; it takes two dimensions or more"
                 )
 
-    def _kinds_in(self, group: Group) -> tuple[str, ...]:
+    def _directions_in(self, group: Group) -> tuple[str, ...]:
         return (group["direction"],) if group["direction"] else ("orthogonal", "adam")
 
-    def _kind_of(self, group: Group, param: Tensor) -> str:
+    def _direction_of(self, group: Group, param: Tensor) -> str:
         return group["direction"] or ("orthogonal" if param.dim() >= 2 else "adam")

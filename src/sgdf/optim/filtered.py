@@ -20,14 +20,18 @@ import torch
 from torch import Tensor
 from torch.optim import LBFGS, Optimizer, SparseAdam
 
-from ..filter import check_filter_options, filter_gradient
+from ..filter import check_filter_options
 from . import checkpoints, fork
-from .base import BaseOptimizer, Group, are_plain, as_real, buckets, check_dense, read_only
-from .filter_optimizer import FilterOptimizer, recalled_filter
+from .base import BaseOptimizer
+from .codings import buffer_dtype
+from .direction_table import Group, filter_numbers, filter_one, recalled_filter
+from .filter_optimizer import FilterOptimizer
 from .foreach import filter_gradients
+from .noise import Noise
 from .options import check_like, is_flag
+from .paths import are_plain, as_real, buckets, check_dense, chunk_bytes, read_only
 from .rehearsal import Rehearsal
-from .state import new_state
+from .state import FORMATS, FULL_FORMAT, Layout, check_format, stored_format
 
 _REFUSED: dict[type[Optimizer], str] = {
     LBFGS: "its line search evaluates the gradient several times in a step",
@@ -39,15 +43,18 @@ _OPTIONS: Group = {
     "filter_gamma": 0.5,
     "filter_gamma_decay": 0.0,
     "filter_correction": "paper",
+    "filter_state_format": "full",
 }
 _SUBCLASSES: dict[type[Optimizer], type[Optimizer]] = {}
 """The filtered class of each inner class, so that there is only one."""
-_COUNT, *_STATE = _KEYS = ("filter_step", "filter_exp_avg", "filter_exp_var")
+_COUNT, _STATE = "filter_step", ("filter_exp_avg", "filter_exp_var")
+_ALL_KEYS = Layout(_COUNT, _STATE, FULL_FORMAT).all_keys
 
 
 def _filter_options(group: Group) -> Group:
     """Return the group's filter options under the names that ``filter_gradient`` uses."""
-    return {name.removeprefix("filter_"): group[name] for name in _OPTIONS}
+    names = (name for name in _OPTIONS if name != "filter_state_format")
+    return {name.removeprefix("filter_"): group[name] for name in names}
 
 
 def filtered(optimizer_class: type[Optimizer]) -> type[Optimizer]:
@@ -55,7 +62,9 @@ def filtered(optimizer_class: type[Optimizer]) -> type[Optimizer]:
 
     It takes the arguments of ``optimizer_class`` and the keyword arguments ``filter_betas``,
     ``filter_eps``, ``filter_gamma``, ``filter_gamma_decay`` and ``filter_correction``, which
-    are those of :func:`sgdf.filter_gradient` and may differ between groups. After the step
+    are those of :func:`sgdf.filter_gradient` and may differ between groups, and
+    ``filter_state_format``, the ``state_format`` of the filter's own state, except the formats
+    with one variance for a tensor. After the step
     ``p.grad`` is the original gradient again. Weight decay, momentum and ``maximize`` are
     applied by the inner optimizer, to the filtered gradient, so its learning rate stays the same.
 
@@ -123,7 +132,7 @@ class Filtered(Optimizer):
 
     def __init__(self, *args: Any, **options: Any) -> None:
         own = {name: options.pop(name, default) for name, default in _OPTIONS.items()}
-        check_filter_options(**_filter_options(own))
+        _check_options(own)
         super().__init__(*args, **options)
         self.defaults.update(own)
         for group in self.param_groups:
@@ -219,46 +228,74 @@ class Filtered(Optimizer):
         all_grads = [grad for param in moving if (grad := param.grad) is not None]
         check_dense(self, all_grads)
         entries = [self.state.get(param, {}) for param in moving]
-        buffers = [entry[name] for entry in entries for name in _STATE if name in entry]
+        buffers = [entry[key] for entry in entries for key in entry.keys() & _ALL_KEYS]
         remaining = iter(read_only(all_grads, buffers))
         estimates: dict[Tensor, Tensor] = {}
+        index_of = self._indices()
         for group, params in zip(self.param_groups, lists, strict=True):
             pairs = [(param, next(remaining)) for param in params]
             if group.get("foreach") is not False and are_plain(params):
-                parts = [[pairs[i] for i in bucket] for bucket in buckets(params)]
+                parts = [
+                    [pairs[i] for i in chunk]
+                    for bucket in buckets(params)
+                    for chunk in _chunks(params, bucket)
+                ]
             else:
                 parts = [[pair] for pair in pairs]
             for part in parts:
-                estimates.update(self._filter(group, part, scale))
+                estimates.update(self._filter(group, part, scale, index_of))
         return estimates
 
+    def _indices(self) -> dict[Tensor, int]:
+        """Return the index of each parameter, if a state is rounded with noise."""
+        if all(group["filter_state_format"] == FULL_FORMAT.name for group in self.param_groups):
+            return {}
+        params = (param for group in self.param_groups for param in group["params"])
+        return {param: index for index, param in enumerate(params)}
+
     def _filter(
-        self, group: Group, pairs: list[tuple[Tensor, Tensor]], scale: Tensor | None
+        self,
+        group: Group,
+        pairs: list[tuple[Tensor, Tensor]],
+        scale: Tensor | None,
+        index_of: dict[Tensor, int],
     ) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield parameters of one device and dtype with their estimates; update the state."""
         counts: list[float | Tensor] = []
-        rows = []
+        grads, stored, layouts = [], [], []
         for param, grad in pairs:
+            layout = _layout(group, param)
             state = self.state.setdefault(param, {})
             if _COUNT not in state:
-                state.update(new_state(_KEYS, param, group))
+                state.update(layout.new(param, group))
             state[_COUNT] += 1
             counts.append(state[_COUNT] if group.get("capturable") else state[_COUNT].item())
-            real_grad, *moments = as_real(param, grad, *(state[name] for name in _STATE))[1:]
-            real_grad = real_grad.to(moments[0].dtype)
+            keys = layout.format.keys(_STATE)
+            _, real_grad, *tensors = as_real(param, grad, *(state[key] for key in keys))
+            real_grad = real_grad.to(buffer_dtype(real_grad))
             if scale is not None:
                 real_grad = real_grad / scale.to(real_grad.device, real_grad.dtype)
-            rows.append((real_grad, *moments))
-        grads, means, variances = map(list, zip(*rows, strict=True))
+            grads.append(real_grad)
+            stored.append(tensors)
+            layouts.append(layout)
+        moments = [
+            layout.format.read(_STATE, tensors)
+            for layout, tensors in zip(layouts, stored, strict=True)
+        ]
+        options = _filter_options(group)
         if len(pairs) > 1:
-            estimates = filter_gradients(grads, means, variances, counts, **_filter_options(group))
+            numbers = filter_numbers(options, counts, grads[0].dtype)
+            estimates = filter_gradients(
+                numbers, grads, list(map(list, zip(*moments, strict=True)))
+            )
         else:  # perhaps of a type that foreach kernels do not support
-            (grad,), (mean,), (var,), (count,) = grads, means, variances, counts
-            out = filter_gradient(grad, mean, var, count, **_filter_options(group))
-            mean.copy_(out.mean)
-            var.copy_(out.var)
-            estimates = [out.estimate]
-        for (param, grad), estimate in zip(pairs, estimates, strict=True):
+            estimates = [filter_one(options, grads[0], moments[0], counts[0])]
+        for (param, grad), *row in zip(
+            pairs, layouts, stored, moments, counts, estimates, strict=True
+        ):
+            layout, tensors, buffers, count, estimate = row
+            noise = Noise(index_of.get(param, -1), count, param.shape, param.device)
+            layout.format.write(_STATE, tensors, buffers, noise)
             whole = torch.view_as_complex(estimate) if param.is_complex() else estimate
             yield param, whole.to(grad.dtype)
 
@@ -269,7 +306,7 @@ class Filtered(Optimizer):
         for param in (param for group in self.param_groups for param in group["params"]):
             if param in self.state:
                 state = self.state[param]
-                aside[param] = {key: state.pop(key) for key in _KEYS if key in state}
+                aside[param] = {key: state.pop(key) for key in list(state) if key in _ALL_KEYS}
                 if not state:
                     del self.state[param]
         try:
@@ -280,7 +317,8 @@ class Filtered(Optimizer):
 
     # What `sgdf.monitor` needs, as in BaseOptimizer.
 
-    _recalled_keys = _KEYS
+    def _recalled_state(self, group: Group, param: Tensor) -> tuple[float, list[Tensor]]:
+        return _layout(group, param).numbers(self.state.get(param, {}), _STATE, param)
 
     def _recalled(
         self, group: Group, grad: Tensor, step: float, *buffers: Tensor
@@ -308,7 +346,9 @@ class Filtered(Optimizer):
             super().load_state_dict,
             state_dict,
             complete=self._groups_with_filter,
-            keys_of=lambda _group, _param, entry: _KEYS if entry.keys() & set(_KEYS) else (),
+            layout_of=lambda group, param, entry: (
+                _layout(group, param) if entry.keys() & _ALL_KEYS else None
+            ),
             check=functools.partial(self._check_inner_state, Rehearsal(self, self._inner)),
         )
 
@@ -317,6 +357,7 @@ class Filtered(Optimizer):
         completed = []
         for index, (own, group) in enumerate(zip(self.param_groups, incoming, strict=True)):
             group = {**{name: own[name] for name in self.defaults if name in own}, **group}
+            group["filter_state_format"] = own["filter_state_format"]
             with checkpoints.named_group(index):
                 if not isinstance(self, BaseOptimizer):  # which checks its options itself
                     check_like(own, group)
@@ -337,7 +378,7 @@ class Filtered(Optimizer):
         if isinstance(self, BaseOptimizer):  # which checks its entries itself
             return
         given, present = (
-            {key: value for key, value in state.items() if key not in _KEYS}
+            {key: value for key, value in state.items() if key not in _ALL_KEYS}
             for state in (entry, self.state.get(param, {}))
         )
         rehearsal.check(own, group, param, index, given, present or None)
@@ -349,6 +390,32 @@ def _check_options(group: Group) -> None:
     if group.get("differentiable"):
         raise RuntimeError("filtered optimizers do not support `differentiable`")
     check_filter_options(**_filter_options(group))
+    check_format(group["filter_state_format"])
+    if FORMATS[group["filter_state_format"]].shares_variance:
+        raise ValueError(
+            f"Invalid filter_state_format: {group['filter_state_format']!r}; one variance for a "
+            "tensor is another filter, which has to be tuned: sgdf.SGDF, FilterAdam, SignSGDF and "
+            "FilterMuon have it"
+        )
+
+
+def _layout(group: Group, param: Tensor) -> Layout:
+    """Return what the filter's state of ``param`` consists of."""
+    return Layout(_COUNT, _STATE, stored_format(group["filter_state_format"], param))
+
+
+def _chunks(params: list[Tensor], bucket: list[int]) -> Iterator[list[int]]:
+    """Yield the bucket in parts whose temporaries are bounded, except those of one tensor."""
+    chunk: list[int] = []
+    size = 0
+    for i in bucket:
+        most = chunk_bytes(params[i]) // 64
+        if chunk and size + params[i].numel() > most:
+            yield chunk
+            chunk, size = [], 0
+        chunk.append(i)
+        size += params[i].numel()
+    yield chunk
 
 
 def _unhooked(step: Callable[..., Any]) -> Callable[..., Any]:

@@ -43,15 +43,16 @@ def filter_numbers(
     gamma: float,
     gamma_decay: float,
     correction: str,
+    lag: int = 0,
 ) -> FilterNumbers:
     """Return the numbers of these steps, for tensors of this dtype."""
     beta1, beta2 = betas
+    options: dict[str, Any] = {
+        **{"gamma": gamma, "gamma_decay": gamma_decay},
+        **{"correction": correction, "lag": lag},
+    }
     mean_corrections, residual_weights, exponents = of_each_step(
-        lambda step: filter_scalars(
-            step, betas=betas, gamma=gamma, gamma_decay=gamma_decay, correction=correction
-        ),
-        steps,
-        dtype,
+        lambda step: filter_scalars(step, betas=betas, **options), steps, dtype
     )
     is_root = gamma == 0.5 and not gamma_decay
     return FilterNumbers(
@@ -84,31 +85,30 @@ def of_each_step(
 
 
 def filter_gradients(
+    numbers: FilterNumbers,
     grads: list[Tensor],
-    means: list[Tensor],
-    variances: list[Tensor],
-    steps: Sequence[Number],
-    **options: Any,
+    filter_state: Sequence[list[Tensor]],
+    squares: list[Tensor] | None = None,
 ) -> list[Tensor]:
-    """Return the estimates of ``filter_gradient`` and update ``means`` and ``variances``.
+    """Return the estimates of ``filter_gradient``, and update the means and variances.
 
-    All tensors share one device and one real dtype, float32 or wider.
+    All tensors share one device and one real dtype, float32 or wider. Two more lists of tensors
+    are allocated, of which one is returned.
+
+    With ``squares`` this is ``filter_by_tensor`` instead: the variances are single numbers, and
+    stay as they are; the sums of squares that the next ones are computed from are added to
+    ``squares``.
     """
-    return filter_by(filter_numbers(steps, grads[0].dtype, **options), grads, means, variances)
-
-
-def filter_by(
-    numbers: FilterNumbers, grads: list[Tensor], means: list[Tensor], variances: list[Tensor]
-) -> list[Tensor]:
-    """Do what ``filter_gradients`` does, with numbers that are known.
-
-    Two more lists of tensors are allocated, of which one is returned.
-    """
+    means, variances = filter_state
     weight = numbers.mean_weight
     interpolate(means, grads, [weight] * len(means) if isinstance(weight, Tensor) else weight)
     deviations = torch._foreach_sub(grads, means)
-    torch._foreach_mul_(variances, numbers.variance_decay)
-    add_squares(variances, deviations, numbers.variance_weight)
+    if squares is None:
+        torch._foreach_mul_(variances, numbers.variance_decay)
+        add_squares(variances, deviations, numbers.variance_weight)
+    else:
+        torch._foreach_mul_(deviations, deviations)
+        torch._foreach_add_(squares, [deviation.sum() for deviation in deviations])
     del deviations
 
     estimates = torch._foreach_div(means, numbers.mean_corrections)
@@ -129,24 +129,35 @@ def filter_by(
     return list(estimates)
 
 
+class AdamNumbers(NamedTuple):
+    """What a step along Adam's direction takes besides tensors."""
+
+    decay: Number
+    weight: Number
+    eps: Number
+    root_corrections: Numbers
+
+
+def adam_numbers(
+    steps: Sequence[Number], dtype: torch.dtype, *, beta2: float, eps: float
+) -> AdamNumbers:
+    """Return the numbers of these steps, for tensors of this dtype."""
+    (corrections,) = of_each_step(lambda step: (root_correction(beta2, step),), steps, dtype)
+    return AdamNumbers(beta2, 1.0 - beta2, eps, corrections)
+
+
 def adam_directions(
+    numbers: AdamNumbers,
     estimates: list[Tensor],
     grads: list[Tensor],
     second_moments: list[Tensor],
-    steps: Sequence[Number],
-    *,
-    beta2: float,
-    eps: float,
 ) -> list[Tensor]:
     """Scale ``estimates`` in place as ``adam_direction`` does, and update ``second_moments``."""
-    (corrections,) = of_each_step(
-        lambda step: (root_correction(beta2, step),), steps, grads[0].dtype
-    )
-    torch._foreach_mul_(second_moments, beta2)
-    add_squares(second_moments, grads, 1.0 - beta2)
+    torch._foreach_mul_(second_moments, numbers.decay)
+    add_squares(second_moments, grads, numbers.weight)
     roots = torch._foreach_sqrt(second_moments)
-    torch._foreach_div_(roots, corrections)
-    torch._foreach_add_(roots, eps)
+    torch._foreach_div_(roots, numbers.root_corrections)
+    torch._foreach_add_(roots, numbers.eps)
     torch._foreach_clamp_min_(roots, torch.finfo(grads[0].dtype).tiny)
     torch._foreach_div_(estimates, roots)
     return estimates

@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 
 from torch import nn
 
-from .base import Group
+from .direction_table import Group
 
 ADAM_NAMES = (
     *("*embed*", "*wte*", "*wpe*"),

@@ -89,3 +89,48 @@ def _scramble(x: Any, key: Any) -> Any:
     x &= _MASK
     x ^= x >> 15
     return x
+
+
+SEED = 0
+"""The same in every process, so that replicas of a parameter stay equal."""
+
+_USES = {
+    "mean": (0, low_half),
+    "variance": (0, high_half),
+    "param": (1, low_half),
+    "square": (1, high_half),
+}
+"""Stream and half of its random bits, by what is rounded."""
+
+
+class Noise:
+    """The random numbers of one parameter, or a part of it, in one step."""
+
+    def __init__(
+        self,
+        parameter: int,
+        step: float | Tensor,
+        shape: Sequence[int],
+        device: Any,
+        start: int = 0,
+    ) -> None:
+        """Prepare the numbers.
+
+        Args:
+            parameter: its number in the optimizer.
+            step: 1 for the first.
+            shape: of the part.
+            device: of the numbers.
+            start: index of the part's first element in the parameter, in row-major order.
+        """
+        self._parameter, self._start, self._shape, self._device = parameter, start, shape, device
+        self._step = step if isinstance(step, Tensor) else int(step)
+        self._bits: dict[int, Tensor] = {}
+
+    def of(self, use: str) -> Tensor:
+        """Return integers from 0 to 65535, to round "mean", "variance", "square" or "param"."""
+        stream, half = _USES[use]
+        if stream not in self._bits:
+            key = noise_key(SEED, stream, self._parameter, self._step)
+            self._bits[stream] = random_bits(key, self._start, self._shape, self._device)
+        return half(self._bits[stream])

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
-from .filter_optimizer import STATE, FilterOptimizer
+from .filter_optimizer import FilterOptimizer
 from .missing_options import advises, dampening_fault, number, show_number
 
 
@@ -72,7 +72,7 @@ class SGDF(FilterOptimizer):
         True
     """
 
-    _kinds: ClassVar = {"sgdf": STATE}
+    _directions: ClassVar = ("sgdf",)
 
     @advises
     def __init__(

@@ -7,7 +7,7 @@ from typing import ClassVar
 from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
-from .filter_optimizer import STATE, FilterOptimizer
+from .filter_optimizer import FilterOptimizer
 from .missing_options import advises
 
 
@@ -43,7 +43,7 @@ class SignSGDF(FilterOptimizer):
         tensor([-0.5000,  0.0000,  0.5000])
     """
 
-    _kinds: ClassVar = {"sign": STATE}
+    _directions: ClassVar = ("sign",)
 
     @advises
     def __init__(

@@ -9,10 +9,9 @@ import torch
 from torch import Tensor
 from torch.optim import SGD, Adam, AdamW, Optimizer
 
-from .base import Group
+from .direction_table import Group
 from .missing_options import MISSING
 from .sgdf import SGDF, sgd_reach
-from .state import loaded_state
 
 _SHARED = ("params", "param_names", "maximize", "weight_decay", "capturable", "differentiable")
 """Options with the same meaning in torch's optimizers and in SGDF."""
@@ -85,7 +84,8 @@ def take_over(running: Optimizer, lr: float | Tensor | None = None, **options: A
         for param in old["params"]:
             known = running.state.get(param, {}) if _momentum(old) == new["betas"][0] else {}
             if moments := _moments(old, new, param, known):
-                optimizer.state[param].update(moments)
+                layout = optimizer._layout_of(new, param)
+                optimizer.state[param].update(layout.loaded(moments, param, new))
     return optimizer
 
 
@@ -132,7 +132,7 @@ def _taken_over(group: Group, scale: float, as_tensor: bool, options: Group) -> 
     return {**taken, **options}
 
 
-def _moments(old: Group, new: Group, param: Tensor, state: Group) -> dict[str, Tensor]:
+def _moments(old: Group, new: Group, param: Tensor, state: Group) -> Group:
     """Return SGDF's state from that of ``running`` for one parameter; empty if there is none."""
     beta1, beta2 = new["betas"]
     if state.get("exp_avg") is not None and (step := float(state["step"])) > 0:
@@ -148,8 +148,7 @@ def _moments(old: Group, new: Group, param: Tensor, state: Group) -> dict[str, T
         return {}
     if param.is_complex():
         exp_var = torch.view_as_complex(exp_var)
-    entry = {"step": step, "exp_avg": exp_avg, "exp_var": exp_var}
-    return loaded_state(entry, tuple(entry), param, new)
+    return {"step": step, "exp_avg": exp_avg, "exp_var": exp_var}
 
 
 def _as_real(tensor: Tensor) -> Tensor:

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
-import torch
 from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
 from ..filter import is_number
-from .base import BaseOptimizer, Group
+from .base import BaseOptimizer
+from .direction_table import Group, momentum_weight
 from .missing_options import advises, dampening_fault, number, show_number
-from .native.step import TensorTable, common_options, take_step
 
 
 def _check_momentum(beta: float, u: float | None) -> None:
@@ -62,7 +61,7 @@ class UnifiedMomentum(BaseOptimizer):
         tensor([-0.2500])
     """
 
-    _kinds: ClassVar = {"momentum": ("exp_avg",)}
+    _directions: ClassVar = ("momentum",)
 
     @advises
     def __init__(
@@ -118,56 +117,14 @@ class UnifiedMomentum(BaseOptimizer):
         super()._check_options(group)
         _check_momentum(group["beta"], group["u"])
 
-    def _direction(
-        self,
-        kind: str,
-        group: Group,
-        grad: Tensor,
-        buffers: Sequence[Tensor],
-        step: float | Tensor,
-    ) -> Tensor:
-        (exp_avg,) = buffers
-        momentum: Tensor = group["beta"] * exp_avg + _weight(group) * grad
-        exp_avg.copy_(momentum)
-        return momentum
-
-    def _directions(
-        self,
-        kind: str,
-        group: Group,
-        grads: list[Tensor],
-        buffers: Sequence[list[Tensor]],
-        steps: Sequence[float | Tensor],
-    ) -> list[Tensor]:
-        (exp_avgs,) = buffers
-        torch._foreach_mul_(exp_avgs, group["beta"])
-        torch._foreach_add_(exp_avgs, grads, alpha=_weight(group))
-        # Copies: the step multiplies the directions by lr in place, and the state must not change.
-        return [exp_avg.clone() for exp_avg in exp_avgs]
-
-    def _step_fused(self, kind: str, group: Group, table: TensorTable) -> None:
-        take_step(
-            table,
-            kind,
-            lambda step: (0.0, 0.0, 0.0, 0.0),  # the update does not depend on the step
-            betas=(group["beta"], 0.0),
-            weights=(_weight(group), 0.0),
-            eps=0.0,
-            **common_options(group),
-        )
-
-    _recalled_keys: ClassVar = ("step", "exp_avg")
+    def _recalled_state(self, group: Group, param: Tensor) -> tuple[float, list[Tensor]]:
+        layout = self._layout_of(group, param)
+        return layout.numbers(self.state.get(param, {}), layout.buffers, param)
 
     def _recalled(
         self, group: Group, grad: Tensor, step: float, *buffers: Tensor
     ) -> tuple[Tensor, Tensor | None, Tensor]:
         (momentum,) = buffers
         # Under a steady gradient the momentum tends to u / (1 - beta) of it.
-        mean = momentum * ((1.0 - group["beta"]) / _weight(group))
+        mean = momentum * ((1.0 - group["beta"]) / momentum_weight(group))
         return momentum, None, grad - mean
-
-
-def _weight(group: Group) -> float:
-    """Return the weight of the gradient in the momentum."""
-    u: float | None = group["u"]
-    return 1.0 - group["beta"] if u is None else u

@@ -24,7 +24,7 @@ from ... import SGDF
 from ...bench.paper.published import column
 from ...bench.tasks.imagenet.networks import CLASSES, NETWORKS
 from ...bench.training.result import state_bytes
-from ...optim.native.step import TensorTable, native_fault
+from ...optim.native.step import NativeSteps, TensorTable, native_fault
 
 Step = Callable[[], Any]
 Shapes = list[tuple[int, ...]]
@@ -182,9 +182,14 @@ def make_problem(name: str, batch: int, resolution: int) -> Problem:
 class _ReadWrite(SGDF):
     """SGDF without its arithmetic: the same checks, and nearly the same memory traffic."""
 
-    def _step_fused(self, kind: str, group: dict[str, Any], table: TensorTable) -> None:
-        table.counts()
-        table.touch()
+    def __init__(self, params: list[Tensor], **options: Any) -> None:
+        super().__init__(params, **options)
+        self._native = NativeSteps(_touch)
+
+
+def _touch(table: TensorTable, group: dict[str, Any]) -> None:
+    table.counts()
+    table.touch()
 
 
 def make_steps(
@@ -223,7 +228,7 @@ def make_steps(
         limit = _ReadWrite(params, lr=_LR, fused=True)
         add(*LIMIT, limit)
         # The table points to the gradients of the limit's last step, which must still exist.
-        add(*MEMORY_ALONE, limit, lambda: limit._tables[0, "sgdf"].touch())
+        add(*MEMORY_ALONE, limit, lambda: limit._native.tables[0].touch())
     return steps
 
 

@@ -45,7 +45,10 @@ Command = list[str]
 
 
 def load(source: Path) -> ctypes.CDLL:
-    """Return the library built from ``source``, or raise ``OSError`` with the reason."""
+    """Return the library built from ``source``, or raise ``OSError`` with the reason.
+
+    The headers beside it count as parts of it.
+    """
     if sys.platform != "linux":
         raise OSError(f"native code is built on Linux only, this is {sys.platform}")
     reasons = []
@@ -121,12 +124,16 @@ def _key(source: Path, compiler: Command) -> str:
     programs = [os.path.realpath(path) for path in filter(None, map(shutil.which, compiler))]
     stamps = [os.stat(program) for program in programs]
     parts = (
-        hashlib.sha256(source.read_bytes()).hexdigest(),
+        [_digest(file) for file in (source, *sorted(source.parent.glob("*.h")))],
         [*compiler, *COMPILE, *LINK, *LIBRARIES],
         [(program, s.st_size, s.st_mtime_ns) for program, s in zip(programs, stamps, strict=True)],
         (platform.machine(), sys.maxsize, _libc_version()),
     )
     return hashlib.sha256(repr(parts).encode()).hexdigest()
+
+
+def _digest(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()
 
 
 def _libc_version() -> str | None:

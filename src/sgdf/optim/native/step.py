@@ -20,37 +20,31 @@ from __future__ import annotations
 import ctypes
 import functools
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import chain, pairwise, repeat
-from operator import contains, is_, itemgetter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import chain, repeat
+from operator import is_, itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.autograd.graph import increment_version
-from torch.optim.optimizer import _foreach_supported_types
 
-from ..state import buffer_dtype
+from ..codings import BFLOAT16, FULL, SHARED, Coding
+from ..direction_table import DIRECTIONS, Direction, Group, NativeNumbers
+from ..paths import Part, are_plain
+from ..state import FORMATS
 from . import build
+from .memory import CODES, aligned, may_be_stepped, spans
 
 State = Mapping[Tensor, Mapping[str, Tensor]]
 
-# The numbers that kernels.c uses for them.
-KINDS = {"sgdf": 0, "sign": 1, "adam": 2, "momentum": 3}
-"""The kinds of direction that the native step implements."""
-_BUFFERS = 3
-# Codes of the dtypes in kernels.c; complex tensors are pairs of reals.
-_CODES = {
-    torch.float32: 0,
-    torch.float64: 1,
-    torch.bfloat16: 2,
-    torch.float16: 3,
-    torch.complex64: 0,
-    torch.complex128: 1,
-}
-PLAIN_TYPES = frozenset(_foreach_supported_types)
-_STATE_DTYPES = {dtype: buffer_dtype(torch.empty(0, dtype=dtype)) for dtype in _CODES}
+# Fields of the struct Tensor in kernels.c, 8 bytes each.
+_FIELDS = (
+    *("param", "grad", "step"),
+    *("exp_avg", "exp_avg_scale", "exp_var", "exp_var_scale", "exp_avg_sq", "exp_avg_sq_scale"),
+    *("size", "row", "param_type", "grad_type", "number", "scalars", "sums"),
+)
 
 
 class _Internals(NamedTuple):
@@ -83,13 +77,15 @@ def _library() -> ctypes.CDLL | OSError:
         return error
     pointer, count, threads = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int
     table = pointer, count
-    arguments = *table, pointer, count, pointer, pointer, count, pointer
+    arguments = *table, pointer, count, pointer, pointer, pointer, count, pointer
     # It reads Python objects, so it is called with the GIL held.
     enter = ctypes.PYFUNCTYPE(ctypes.c_int, *arguments)(("sgdf_enter", library))
     setattr(library, "sgdf_enter", enter)  # noqa: B010 (mypy does not know this attribute)
     library.sgdf_counts.argtypes = (*table, pointer)
     library.sgdf_counts.restype = count
-    library.sgdf_step.argtypes = (*table, pointer, pointer, threads)
+    library.sgdf_sums.argtypes = (*table, pointer)
+    library.sgdf_sums.restype = count
+    library.sgdf_step.argtypes = (*table, pointer, pointer, threads, pointer)
     library.sgdf_touch.argtypes = (*table, threads)
     library.sgdf_prefetch.argtypes = (pointer, count)
     return library
@@ -108,55 +104,6 @@ def native_status() -> str:
     return native_fault() or "built"
 
 
-def is_supported(param: Tensor) -> bool:
-    """Return whether the native step supports parameters of this device and dtype."""
-    return param.is_cpu and param.dtype in _CODES
-
-
-class _Form(NamedTuple):
-    """Dtypes and layouts: besides the shapes, what decides how tensors lie in memory."""
-
-    dtypes: list[Any]
-    layouts: list[Any]
-    """The strides, or True for a contiguous tensor."""
-
-    @classmethod
-    def of(cls, tensors: list[Tensor]) -> _Form:
-        return cls(
-            dtypes=[tensor.dtype for tensor in tensors],
-            layouts=[tensor.is_contiguous() or tensor.stride() for tensor in tensors],
-        )
-
-
-def _are_plain(tensors: list[Tensor]) -> bool:
-    """Return whether these are CPU tensors whose memory holds the numbers that they show.
-
-    A subclass may store anything in its memory, and a lazy view may still have to be negated or
-    conjugated.
-    """
-    return (
-        PLAIN_TYPES.issuperset(map(type, tensors))
-        and all(tensor.is_cpu for tensor in tensors)
-        and not any(tensor.is_neg() or tensor.is_conj() for tensor in tensors)
-    )
-
-
-def _is_dense(tensor: Tensor) -> bool:
-    """Return whether the elements fill their memory without gaps or repetitions."""
-    # Only of a dense tensor does `empty_like` keep the strides.
-    return torch.empty_like(tensor, device="meta").stride() == tensor.stride()
-
-
-def _spans(tensors: Iterable[Tensor]) -> list[tuple[int, int]]:
-    """Return the sorted first and last addresses of these dense tensors."""
-    return sorted((t.data_ptr(), t.data_ptr() + t.nbytes) for t in tensors if t.numel())
-
-
-def _lie_apart(spans: list[tuple[int, int]]) -> bool:
-    """Return whether no two overlap, and none is at address 0, like torch's lazy zero tensors."""
-    return all(start >= end for (_, end), (start, _) in pairwise([(0, 1), *spans]))
-
-
 def _address(numbers: array[Any]) -> int:
     return numbers.buffer_info()[0]
 
@@ -169,82 +116,91 @@ def _records(tensor: Tensor) -> Iterator[int]:
 
 
 class TensorTable:
-    """Tensors as kernels.c sees them, one row per parameter: addresses, size, dtypes.
+    """Tensors as kernels.c sees them, one row per parameter: addresses, sizes, dtypes.
 
     ``TensorTable.of`` checks everything. The next step usually has new gradients but the same
     parameters and state: ``refill`` then checks only what can have changed.
     """
 
-    def __init__(
-        self,
-        params: list[Tensor],
-        grads: list[Tensor],
-        names: Sequence[str],
-        columns: Sequence[list[Tensor]],
-        rows: array[int],
-    ) -> None:
-        self.params = list(params)
-        self._buffers = len(names) - 1
-        self._state_of = itemgetter(*names)
-        self._owned = [*params, *chain.from_iterable(zip(*columns, strict=True))]
+    def __init__(self, part: Part, grads: list[Tensor], rows: array[int]) -> None:
+        self.params = list(part.params)
+        self.direction, self.format = part.direction, part.format
+        self._is_rounded = bool(part.indices)
+        keys = part.format.keys(part.direction.buffers)
+        self._state_of = itemgetter("step", *keys)
+        columns = part.steps, *part.columns
+        self._owned = [*self.params, *chain.from_iterable(zip(*columns, strict=True))]
         internals = _Internals.find()
         assert internals is not None  # otherwise there is no library
         self._guards = internals.make_guards(
             *self._owned, *grads, dynamic_dims_sizes=None, dynamic_dims_strides=None
         )
         self._rows = rows
+        self._fields = array("q", map(_FIELDS.index, ("step", *keys)))
         self._objects = array("Q", map(id, chain(self._owned, grads)))
         self._new_grads = memoryview(self._objects)[len(self._owned) :]
-        self._spans = array("Q", chain.from_iterable(_spans(self._owned)))
-        self._grad_spans = array("Q", bytes(16 * len(params)))
-        self._counts = array("d", bytes(8 * len(params)))
+        self._spans = array("Q", chain.from_iterable(spans(self._owned)))
+        self._grad_spans = array("Q", bytes(16 * len(self.params)))
+        self._counts = array("d", bytes(8 * len(self.params)))
         self._records = array("Q", chain.from_iterable(map(_records, self._owned)))
         # Arguments of every native call. The arrays keep their size, so their addresses stay valid.
         self._library: Any = _library()
-        self._place = _address(rows), len(params)
+        self._place = _address(rows), len(self.params)
         self._entering = (
-            *(*self._place, _address(self._objects), len(names), internals.address_of),
-            *(_address(self._spans), len(self._spans) // 2, _address(self._grad_spans)),
+            *(*self._place, _address(self._objects), len(columns), _address(self._fields)),
+            *(internals.address_of, _address(self._spans), len(self._spans) // 2),
+            _address(self._grad_spans),
         )
+        self._formats = tuple(map(self._format_code, ("mean", "variance", "square")))
+        self._sums = array("d", bytes(8 * self._number_of_sums()))
+
+    def _number_of_sums(self) -> int:
+        """Number the partial sums of squares, and return how many there are."""
+        options = array("d", (*repeat(0.0, 10), *self._formats, 0.0))  # only formats count here
+        number: int = self._library.sgdf_sums(*self._place, _address(options))
+        return number
+
+    def _format_code(self, role: str) -> float:
+        """Return the number that kernels.c has for how a buffer is stored."""
+        coding: Coding = getattr(self.format, role)
+        return {FULL: 0.0, BFLOAT16: 1.0, SHARED: 3.0}.get(coding, 2.0)
 
     @classmethod
-    def of(
-        cls, params: list[Tensor], grads: list[Tensor], state: State, names: Sequence[str]
-    ) -> TensorTable | None:
+    def of(cls, part: Part, grads: list[Tensor]) -> TensorTable | None:
         """Return the table of these tensors, or None if kernels.c must not touch them.
 
         Args:
-            params: parameters.
-            grads: their gradients.
-            state: a dict of tensors for each parameter.
-            names: the keys to use in these dicts: of the step count, then of the buffers.
+            part: parameters and state.
+            grads: the gradients, in the layout of the parameters if possible.
         """
-        steps, *buffers = ([state[param][name] for param in params] for name in names)
-        columns = params, grads, *buffers
-        shapes = [param.shape for param in params]
-        own, given, *others = (_Form.of(column) for column in columns)
-        wanted = own._replace(dtypes=[_STATE_DTYPES.get(dtype) for dtype in own.dtypes])
-        if not (
-            None not in wanted.dtypes
-            and all(other == wanted for other in others)
-            and given._replace(dtypes=own.dtypes) == own
-            and all(map(contains, zip(own.dtypes, wanted.dtypes, strict=True), given.dtypes))
-            and all([tensor.shape for tensor in column] == shapes for column in columns)
-            and all(step.dtype is torch.float32 and step.numel() == 1 for step in steps)
-            and all(map(_are_plain, (steps, *columns)))
-            and all(param.is_contiguous() or _is_dense(param) for param in params)
-            and _lie_apart(_spans(chain(steps, params, *buffers)))
+        names, format = part.direction.buffers, part.format
+        if not may_be_stepped(
+            part.params, grads, part.steps, part.columns, names, format, bool(part.indices)
         ):
             return None
-        addresses = (map(Tensor.data_ptr, column) for column in (params, steps, *buffers))
-        unused = (repeat(0) for _ in range(_BUFFERS - len(buffers)))
+        addresses = {
+            key: map(Tensor.data_ptr, column)
+            for key, column in zip(format.keys(names), part.columns, strict=True)
+        }
         # `_enter` fills these in again; `data_ptr()` is called first because it raises for a
         # tensor without storage, where the C function would crash.
-        grad_addresses = map(Tensor.data_ptr, grads)
-        sizes = (param.numel() * (2 if param.is_complex() else 1) for param in params)
-        codes = (map(_CODES.__getitem__, form.dtypes) for form in (own, given))
-        rows = zip(*addresses, *unused, grad_addresses, sizes, *codes, repeat(0))
-        table = cls(params, grads, names, (steps, *buffers), array("Q", chain.from_iterable(rows)))
+        addresses["grad"] = map(Tensor.data_ptr, grads)
+        sizes = [param.numel() * (2 if param.is_complex() else 1) for param in part.params]
+        values: dict[str, Iterable[int]] = {
+            **addresses,
+            "param": map(Tensor.data_ptr, part.params),
+            "step": map(Tensor.data_ptr, part.steps),
+            "size": sizes,
+            "row": (
+                size // max(1, len(param)) if param.dim() > 1 else size
+                for param, size in zip(part.params, sizes, strict=True)
+            ),
+            "param_type": (CODES[param.dtype] for param in part.params),
+            "grad_type": (CODES[grad.dtype] for grad in grads),
+            "number": part.indices or repeat(0),
+        }
+        rows = zip(*(values.get(field, repeat(0)) for field in _FIELDS), strict=False)
+        table = cls(part, grads, array("Q", chain.from_iterable(rows)))
         return table if table._enter(grads) else None
 
     def refill(self, params: list[Tensor], state: State) -> bool:
@@ -289,15 +245,29 @@ class TensorTable:
         distinct = self._library.sgdf_counts(*self._place, _address(self._counts))
         return self._counts[:distinct].tolist()
 
-    def step(self, scalars: Iterable[Sequence[Any]], options: Sequence[float]) -> None:
-        """Take the step, with one row of scalars for each of ``counts()``."""
+    def step(self, group: Group) -> None:
+        """Take one step on these tensors, with the options of their group."""
+        assert self.direction.native_numbers is not None  # otherwise there is no table
+        counts = [count + 1.0 for count in self.counts()]
+        numbers: NativeNumbers = self.direction.native_numbers(
+            group, counts, self.format.shares_variance
+        )
+        lr, shrink, decay = float(group["lr"]), 1.0, group["weight_decay"]
+        if group["decoupled_weight_decay"]:
+            shrink, decay = 1.0 - lr * decay, 0.0
+        options = (
+            *(self.direction.native_code, lr, shrink, -1.0 if group["maximize"] else 1.0, decay),
+            *(*numbers.betas, *numbers.weights, numbers.eps),
+            *(*self._formats, group["stochastic_rounding"]),
+        )
         # Autograd does not see the native call, so it is notified of the change. Before the call,
         # which evicts Python's objects from the caches.
         increment_version(self.params)
-        numbers = array("d", map(float, chain.from_iterable(scalars)))
-        constants = array("d", options)
+        scalars = array("d", map(float, chain.from_iterable(numbers.scalars)))
+        constants = array("d", map(float, options))
         self._library.sgdf_step(
-            *self._place, _address(numbers), _address(constants), torch.get_num_threads()
+            *(*self._place, _address(scalars), _address(constants)),
+            *(torch.get_num_threads(), _address(self._sums)),
         )
 
     def touch(self) -> None:
@@ -305,66 +275,113 @@ class TensorTable:
 
         Its time is a lower bound for any step; ``sgdf cost`` measures it.
         """
-        if self._buffers != 2 or any(param.dtype != torch.float32 for param in self.params):
-            raise ValueError("touch is for float32 parameters with two buffers")
+        is_usual = self.direction is DIRECTIONS["sgdf"] and self.format is FORMATS["full"]
+        if not is_usual or any(param.dtype != torch.float32 for param in self.params):
+            raise ValueError("touch is for SGDF with full state, and float32 parameters")
         self._library.sgdf_touch(*self._place, torch.get_num_threads())
 
 
-def aligned(params: list[Tensor], grads: list[Tensor]) -> list[Tensor]:
-    """Return the gradients, copied where their memory layout differs from the parameter's."""
-    return [
-        grad
-        if _Form.of([grad]) == _Form.of([param]) and _are_plain([grad])
-        else _laid_out_as(param, grad)
-        for param, grad in zip(params, grads, strict=True)
-    ]
+class _Known(NamedTuple):
+    """The tables of a group's last step, and what they depend on."""
+
+    group: Group
+    options: tuple[Any, ...]
+    tables: list[TensorTable]
+
+    def refill(self, state: State) -> bool:
+        """Enter the present gradients, or return False if anything else has changed as well."""
+        params = self.group["params"]
+        if len(self.tables) == 1:
+            return self.tables[0].refill(params, state)
+        moving = {id(param) for param in params if param.grad is not None}
+        known = set(map(id, chain.from_iterable(table.params for table in self.tables)))
+        return moving == known and all(table.refill(table.params, state) for table in self.tables)
 
 
-def _laid_out_as(param: Tensor, grad: Tensor) -> Tensor:
-    if grad.shape != param.shape or not is_supported(param) or type(grad) not in PLAIN_TYPES:
-        return grad  # a copy would not help
-    dtype = param.dtype if grad.dtype == param.dtype else buffer_dtype(param)
-    return torch.empty_like(param, dtype=dtype).copy_(grad)
+class NativeSteps:
+    """The native steps of one optimizer: remembers their tensors from one step to the next."""
+
+    def __init__(self, take: Callable[[TensorTable, Group], object] | None = None) -> None:
+        """Prepare for steps that call ``take`` with each table and the options of its group.
+
+        The default is ``TensorTable.step``.
+        """
+        self._take = take or (lambda table, group: table.step(group))
+        self._known: dict[int, _Known] = {}
+
+    @property
+    def tables(self) -> list[TensorTable]:
+        """The tables of the last step; empty if none of it was native."""
+        return [table for known in self._known.values() for table in known.tables]
+
+    def repeat(self, groups: list[Group], state: State) -> bool:
+        """Take a step on the tensors of the last one, or change nothing and return False.
+
+        Each of the hundreds of tensors is then read only once: after a backward pass none of them
+        is in the caches, so every read is slow.
+        """
+        if not self._known or torch._C._len_torch_dispatch_stack():
+            return False
+        for table in self.tables:
+            table.prefetch()
+        due = []
+        for group in groups:
+            known = self._known.get(id(group))
+            if known is not None and known.group is group and known.options == _options(group):
+                due.append(known)
+            elif any(param.grad is not None for param in group["params"]):
+                return False
+        if not all(known.refill(state) for known in due):
+            return False
+        for known in due:
+            for table in known.tables:
+                self._take(table, known.group)
+        return True
+
+    def step(self, part: Part, state: State) -> bool:
+        """Update these parameters, or change nothing and return False."""
+        group = part.group
+        known = self._known.get(id(group))
+        if known is None or known.group is not group or known.options != _options(group):
+            known = self._known[id(group)] = _Known(group, _options(group), [])
+        kind = part.direction, part.format
+        table = next((t for t in known.tables if (t.direction, t.format) == kind), None)
+        new: TensorTable | None = None
+        copies: list[Tensor] = []  # kept until the native call has returned
+        if not _may_step(group, part.direction, part.params) or native_fault():
+            pass
+        elif table is not None and table.refill(part.params, state):
+            new = table
+        else:
+            with torch.no_grad():
+                copies = aligned(part.params, part.grads)
+            new = TensorTable.of(part, copies)
+        if new is not table:
+            if table is not None:
+                known.tables.remove(table)
+            if new is not None:
+                known.tables.append(new)
+        if new is None:
+            return False
+        self._take(new, group)
+        return True
 
 
-def common_options(group: dict[str, Any]) -> dict[str, Any]:
-    """Return the arguments of ``take_step`` that come from options of every optimizer."""
-    names = ("weight_decay", "decoupled_weight_decay", "maximize")
-    return {"lr": float(group["lr"]), **{name: group[name] for name in names}}
+def _options(group: Group) -> tuple[Any, ...]:
+    """Return the options that decide which native steps a group takes."""
+    names = ("fused", "foreach", "differentiable", "capturable", "state_format")
+    return (*(group[name] for name in names), group["stochastic_rounding"], group.get("direction"))
 
 
-def take_step(
-    table: TensorTable,
-    kind: str,
-    scalars: Callable[[float], Sequence[Any]],
-    *,
-    lr: float,
-    betas: tuple[float, float],
-    weights: tuple[float, float],
-    eps: float,
-    weight_decay: float,
-    decoupled_weight_decay: bool,
-    maximize: bool,
-) -> None:
-    """Take one step along directions of a kind on the tensors of ``table``.
-
-    Args:
-        table: parameters, gradients, state.
-        kind: one of ``KINDS``.
-        scalars: function from the number of a step to the scalars that depend on it.
-        lr: learning rate.
-        betas: weights of the old moments in the new ones.
-        weights: weights of this step's gradient in them.
-        eps: of the filter, and of Adam's direction.
-        weight_decay: strength of the decay.
-        decoupled_weight_decay: shrink the parameters instead of adding the decay to the gradient.
-        maximize: ascend instead of descend.
-    """
-    shrink, decay = 1.0, weight_decay
-    if decoupled_weight_decay:
-        shrink, decay = 1.0 - lr * weight_decay, 0.0
-    sign = -1.0 if maximize else 1.0
-    table.step(
-        [scalars(count + 1.0) for count in table.counts()],
-        (KINDS[kind], lr, shrink, sign, decay, *betas, *weights, eps),
+def _may_step(group: Group, direction: Direction, params: list[Tensor]) -> bool:
+    """Return whether the native step is requested, or allowed because no path is."""
+    asked = group["fused"] or (group["fused"] is None and group["foreach"] is None)
+    return (
+        asked
+        and direction.native_code is not None
+        # Dispatch modes (fake tensors, copies of saved tensors) only see torch's own kernels.
+        and not torch._C._len_torch_dispatch_stack()
+        and not group["differentiable"]
+        and not group["capturable"]
+        and are_plain(params)
     )
