@@ -24,10 +24,13 @@ COMMON = [
     ({"differentiable": True, "fused": True}, RuntimeError, "`fused` does not support"),
     ({"differentiable": True, "foreach": True}, RuntimeError, "`foreach` does not support"),
     ({"state_format": "int3"}, ValueError, "int3"),
-    ({"state_format": "int8"}, NotImplementedError, "int8"),
-    ({"state_format": "bfloat16"}, NotImplementedError, "bfloat16"),
-    ({"state_format": "block"}, NotImplementedError, "block"),
-    ({"stochastic_rounding": True}, NotImplementedError, "stochastic_rounding"),
+    ({"state_format": None}, ValueError, "None"),
+    ({"state_format": "int8", "differentiable": True}, RuntimeError, "`state_format` does not"),
+    (
+        {"stochastic_rounding": True, "differentiable": True},
+        RuntimeError,
+        "`stochastic_rounding` does not support `differentiable`",
+    ),
 ]
 ROWS = [(case, *row) for case in CASES for row in COMMON]
 ROWS += [(case, options, ValueError, text) for case in CASES for options, text in case.invalid]

@@ -89,7 +89,7 @@ def step_foreach(part: Part) -> None:
     torch._foreach_add_(part.steps, 1)
     for bucket in buckets(part.params):
         param = part.params[bucket[0]]
-        dtype = buffer_dtype(param).to_real()
+        dtype = buffer_dtype(as_real(param, param)[0])
         lr = _moved_lr(group["lr"], param.device, dtype)
         counts = {i: _count(group, part.steps[i]) for i in bucket}
         squares = _sums_of_squares(part, bucket)
