@@ -8,7 +8,6 @@ import torch
 import sgdf
 from cases import assert_equal, needs_native
 from native_tensors import each_elementwise, takes_native_step
-from sgdf.optim.native import step as native_step
 
 pytestmark = needs_native
 
@@ -117,13 +116,36 @@ def test_every_nan_stays_a_nan_in_a_half(dtype):
     assert param.isnan().all()
 
 
+def table_of(optimizer, params):
+    """The table of the optimizer's last step, which was native."""
+    for param in params:
+        param.grad = torch.randn_like(param)
+    optimizer.step()
+    (table,) = optimizer._native.tables
+    return table
+
+
 def test_touching_the_tensors_changes_nothing():
-    params = [torch.randn(4, 3), torch.ones(50_000)]
-    grads = [torch.ones_like(p) for p in params]
-    state = {p: {"step": torch.zeros(()), "a": torch.randn_like(p), "b": p.clone()} for p in params}
-    tensors = [params, grads, [list(own.values()) for own in state.values()]]
+    params = [torch.nn.Parameter(torch.randn(shape)) for shape in ((4, 3), (50_000,))]
+    optimizer = sgdf.SGDF(params, lr=0.1)
+    table = table_of(optimizer, params)
+    tensors = [params, [param.grad for param in params], optimizer.state_dict()]
     before = copy.deepcopy(tensors)
-    native_step.TensorTable.of(params, grads, state, ["step", "a", "b"]).touch()
+    table.touch()
     assert_equal(tensors, before)
-    with pytest.raises(ValueError, match="two buffers"):
-        native_step.TensorTable.of(params, grads, state, ["step", "a"]).touch()
+
+
+@pytest.mark.parametrize(
+    ("optimizer_class", "dtype", "options"),
+    [
+        (sgdf.UnifiedMomentum, torch.float32, {}),
+        (sgdf.SGDF, torch.float64, {}),
+        (sgdf.SGDF, torch.bfloat16, {}),
+        (sgdf.SGDF, torch.float32, {"state_format": "int8"}),
+    ],
+)
+def test_only_the_usual_tensors_are_touched(optimizer_class, dtype, options):
+    param = torch.nn.Parameter(torch.ones(70, 70, dtype=dtype))
+    table = table_of(optimizer_class([param], lr=0.1, **options), [param])
+    with pytest.raises(ValueError, match="SGDF with full state, and float32"):
+        table.touch()

@@ -307,7 +307,7 @@ def test_a_direction_changed_during_training_is_an_error():
     param.grad = torch.ones(3, 4)
     optimizer.step()
     optimizer.param_groups[0]["direction"] = "adam"
-    with pytest.raises(RuntimeError, match="no 'exp_avg_sq': was its group's direction changed"):
+    with pytest.raises(RuntimeError, match="no 'exp_avg_sq': was its group's direction or state"):
         optimizer.step()
 
 
