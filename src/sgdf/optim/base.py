@@ -301,6 +301,8 @@ class BaseOptimizer(Optimizer):
                 f"a parameter's state has no {missing}: was its group's direction or state_format "
                 "changed?"
             ) from None
+        for param, state in zip(params, states, strict=True):
+            layout.check(state, param)
         if stored != FULL_FORMAT.name or any(rounds(group, param) for param in params):
             of_all = (param for group in self.param_groups for param in group["params"])
             index_of = {param: index for index, param in enumerate(of_all)}

@@ -268,6 +268,7 @@ class Filtered(Optimizer):
             state = self.state.setdefault(param, {})
             if _COUNT not in state:
                 state.update(layout.new(param, group))
+            layout.check(state, param)
             state[_COUNT] += 1
             counts.append(state[_COUNT] if group.get("capturable") else state[_COUNT].item())
             keys = layout.format.keys(_STATE)

@@ -114,6 +114,11 @@ FORMATS = {
     )
 }
 FULL_FORMAT = FORMATS["full"]
+_CODED = {
+    role: {getattr(format, role) for format in FORMATS.values()} - {FULL}
+    for role in _ROLES.values()
+}
+"""The ways to store a buffer that are not in full, by its role."""
 
 
 def check_format(name: Any) -> None:
@@ -179,6 +184,15 @@ class Layout(NamedTuple):
             state.update(zip(keys, stored, strict=True))
         return state
 
+    def check(self, state: dict[str, Tensor], param: Tensor) -> None:
+        """Raise if the state of a parameter is not stored in this format."""
+        for buffer in self.buffers:
+            if _coding_in(state, buffer, param) is not self.format.coding(buffer):
+                raise RuntimeError(
+                    f"a parameter's {buffer!r} is not stored as {self.format.name!r}: was its "
+                    "group's state_format changed?"
+                )
+
     def numbers(
         self, state: dict[str, Tensor], wanted: Iterable[str], param: Tensor
     ) -> tuple[float, list[Tensor]]:
@@ -217,9 +231,7 @@ class Layout(NamedTuple):
 
 def _coding_in(entry: dict[str, Any], buffer: str, param: Tensor) -> Coding:
     """Return how a buffer is stored in a checkpoint; in full where nothing else fits."""
-    role = _role(buffer)
-    known = {getattr(format, role) for format in FORMATS.values()} - {FULL}
-    fitting = (coding for coding in known if coding.stores(entry[buffer], param))
+    fitting = (known for known in _CODED[_role(buffer)] if known.stores(entry[buffer], param))
     return next(fitting, FULL)
 
 
