@@ -52,8 +52,9 @@ def cost(
 ) -> None:
     """Measure what a step of SGDF costs on this machine's CPU, beside other optimizers.
 
-    The tables show the time per step, the bytes of state, the peak memory and the share of a whole
-    training step, for every implementation of SGDF, for torch's SGD (momentum 0.9), Adam and
+    The tables show the time per step, the bytes of state, the bytes that a step moves, the peak
+    memory and the share of a whole training step, for every implementation of SGDF and each of its
+    state formats, for torch's SGD (momentum 0.9), Adam and
     AdamW, and for a few optimizers of pytorch-optimizer if that is installed. They take turns, so
     that the ratios hold even where the times do not. The limit is a step that reads and writes the
     same bytes by the same route and computes nothing.

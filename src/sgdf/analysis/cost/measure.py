@@ -25,6 +25,7 @@ from ...bench.paper.published import column
 from ...bench.tasks.imagenet.networks import CLASSES, NETWORKS
 from ...bench.training.result import state_bytes
 from ...optim.native.step import NativeSteps, TensorTable, native_fault
+from ...optim.state import FORMATS, FULL_FORMAT
 
 Step = Callable[[], Any]
 Shapes = list[tuple[int, ...]]
@@ -107,6 +108,8 @@ class Cost:
     """Bytes of state per parameter element."""
     peak_bytes: float
     """Bytes per element at the step's peak: parameters, gradients, state, temporaries."""
+    moved_bytes: float | None
+    """Bytes per element that a step in one pass reads and writes; None if it takes many passes."""
     share: float | None
     """The step's share of the time of a whole training step."""
 
@@ -209,6 +212,9 @@ def make_steps(
         steps[name, implementation][0]()
 
     native = not native_fault()
+    for name in FORMATS if native else ():
+        if name != FULL_FORMAT.name:
+            add(f"SGDF {name}", "fused", SGDF(params, lr=_LR, state_format=name, fused=True))
     for implementation, options in _IMPLEMENTATIONS.items():
         if native or implementation != "fused":
             add("SGDF", implementation, SGDF(params, lr=_LR, **options))
@@ -287,6 +293,8 @@ def measure(
                 to_limit=ratios(own, times[LIMIT][1:]) if LIMIT in times else None,
                 state_bytes=state,
                 peak_bytes=held + state + _temporary_bytes(step) / size,
+                # Parameters and state are read and written, gradients are read.
+                moved_bytes=1.5 * held + 2 * state if name[1] == "fused" else None,
                 share=seconds.median / (seconds.median + forward_backward.median)
                 if forward_backward
                 else None,

@@ -63,7 +63,7 @@ typedef struct {
 #define FILTER_LOOP(real, variance, filtered, direction)                                 \
     for (int64_t i = 0; i < size; i++) {                                                 \
         real g = sign * grad[i];                                                         \
-        if (decay != 0)                                                                  \
+        if (decays)                                                                      \
             g += decay * param[i];                                                       \
         /* From the nearer end, so that beta1 = 0 gives the gradient and a steady        \
            gradient is its own mean. */                                                  \
@@ -71,7 +71,7 @@ typedef struct {
         const real mean = near + weight1 * (far - near);                                 \
         const real deviation = g - mean;                                                 \
         variance(real);                                                                  \
-        const real corrected_mean = mean / mean_correction;                              \
+        const real corrected_mean = corrects ? mean / mean_correction : mean;            \
         const real residual = g - corrected_mean;                                        \
         const real spread = residual * residual + margin;                                \
         const real estimate = corrected_mean + (filtered);                               \
@@ -102,30 +102,33 @@ typedef struct {
             FILTER_LOOP(real, variance, residual / root(1 + ratio * spread), direction)  \
         else if (exponent == (real)0.5)                                                  \
             FILTER_LOOP(real, variance, root(var / FLOORED_TOTAL) * residual, direction) \
-        else if (exponent == 1)                                                          \
+        else if (!usual && exponent == 1)                                                \
             FILTER_LOOP(real, variance, var / FLOORED_TOTAL * residual, direction)       \
-        else                                                                             \
+        else if (!usual)                                                                 \
             FILTER_LOOP(real, variance, power(var / FLOORED_TOTAL, exponent) * residual, \
                         direction)                                                       \
     }
 
 #define MOMENTUM_LOOP(real)                                                              \
     for (int64_t i = 0; i < size; i++) {                                                 \
-        const real g = sign * grad[i] + (decay != 0 ? decay * param[i] : 0);             \
+        const real g = sign * grad[i] + (decays ? decay * param[i] : 0);                 \
         exp_avg[i] = beta1 * exp_avg[i] + momentum_weight * g;                           \
         param[i] = param[i] * shrink - lr * exp_avg[i];                                  \
     }
 
+/* The usual case has loops with less to decide or, once the mean needs no correction, with one
+   division less. For this `usual` and `corrects` are constants. */
 #define STEP_SPAN(name, real, root, power, smallest, variance, is_shared)                \
-    FOR_EACH_CPU static void name(real *restrict param, const real *restrict grad,       \
-                                  real *restrict exp_avg, real *restrict exp_var,        \
-                                  real *restrict exp_avg_sq, int64_t size,               \
-                                  const Scalars *scalars, const Options *options,        \
-                                  double shared)                                         \
+    INLINE void name##_loops(real *restrict param, const real *restrict grad,            \
+                             real *restrict exp_avg, real *restrict exp_var,             \
+                             real *restrict exp_avg_sq, int64_t size,                    \
+                             const Scalars *scalars, const Options *options,             \
+                             double shared, int usual, int corrects)                     \
     {                                                                                    \
         const real lr = options->lr, shrink = options->shrink, eps = options->eps;       \
         const real sign = options->sign, decay = options->decay;                         \
-        const int kind = options->kind, from_grad = options->beta1 <= 0.5;               \
+        const int kind = options->kind, decays = !usual && decay != 0;                   \
+        const int from_grad = !usual && options->beta1 <= 0.5;                           \
         const real beta1 = options->beta1, momentum_weight = options->weight1;           \
         const real weight1 = from_grad ? beta1 : momentum_weight;                        \
         const real beta2 = options->beta2, weight2 = options->weight2;                   \
@@ -141,7 +144,7 @@ typedef struct {
         const int is_root = exponent == (real)0.5 && var >= tiny;                        \
         const real ratio = is_shared && is_root && isfinite(quotient) ? quotient : 0;    \
         (void)var, (void)beta2, (void)margin; /* not all loops use them */               \
-        if (kind == MOMENTUM)                                                            \
+        if (!usual && kind == MOMENTUM)                                                  \
             MOMENTUM_LOOP(real)                                                          \
         else if (kind == ADAM)                                                           \
             FILTER_LOOPS(real, root, power, variance, ADAM_OF_ESTIMATE(root))            \
@@ -149,6 +152,23 @@ typedef struct {
             FILTER_LOOPS(real, root, power, variance, SIGN_OF_ESTIMATE)                  \
         else                                                                             \
             FILTER_LOOPS(real, root, power, variance, estimate)                          \
+    }                                                                                    \
+    FOR_EACH_CPU static void name(real *param, const real *grad, real *exp_avg,          \
+                                  real *exp_var, real *exp_avg_sq, int64_t size,         \
+                                  const Scalars *scalars, const Options *options,        \
+                                  double shared)                                         \
+    {                                                                                    \
+        const int usual = options->kind != MOMENTUM && options->beta1 > 0.5 &&           \
+                          options->decay == 0 && (real)scalars->exponent == (real)0.5;   \
+        if (!usual)                                                                      \
+            name##_loops(param, grad, exp_avg, exp_var, exp_avg_sq, size, scalars,       \
+                         options, shared, 0, 1);                                         \
+        else if ((real)scalars->mean_correction == 1)                                    \
+            name##_loops(param, grad, exp_avg, exp_var, exp_avg_sq, size, scalars,       \
+                         options, shared, 1, 0);                                         \
+        else                                                                             \
+            name##_loops(param, grad, exp_avg, exp_var, exp_avg_sq, size, scalars,       \
+                         options, shared, 1, 1);                                         \
     }
 
 STEP_SPAN(step_floats, float, sqrtf, powf, FLT_MIN, OWN_VARIANCE, 0)
@@ -159,8 +179,6 @@ STEP_SPAN(step_shared, float, sqrtf, powf, FLT_MIN, SHARED_VARIANCE, 1)
    whole blocks (rounding.py), whose numbers are widened to float, stepped and stored again in
    arrays that stay in the first-level cache. Formats without blocks have rows as long as the
    tensor. */
-
-enum { CHUNK = 1024 }; /* elements at most */
 
 typedef struct {
     int64_t row, blocks_per_row, blocks, blocks_per_chunk;
@@ -192,8 +210,8 @@ static Layout layout_of(const Tensor *tensor, const Options *options)
     const int64_t row = in_blocks ? tensor->row : tensor->size;
     if (tensor->size == 0)
         return (Layout){1, 1, 0, 1};
-    const int64_t per_row = (row + BLOCK - 1) / BLOCK;
-    return (Layout){row, per_row, tensor->size / row * per_row, CHUNK / (row < BLOCK ? row : BLOCK)};
+    const int64_t per_row = (row + BLOCK - 1) / BLOCK, longest = row < BLOCK ? row : BLOCK;
+    return (Layout){row, per_row, tensor->size / row * per_row, CHUNK / longest};
 }
 
 static int64_t chunks_of(const Layout *layout)
@@ -269,25 +287,27 @@ static void close_buffer(const Buffer *buffer, const Chunk *chunk, const uint32_
                       chunk->sizes, chunk->blocks);
 }
 
-/* In 16 lanes whatever the CPU's vectors, so that the sum is the same everywhere. */
+/* In 64 lanes whatever the CPU's vectors, so that the sum is the same everywhere. */
 FOR_EACH_CPU static double sum_of(const float *x, int64_t size)
 {
-    enum { LANES = 16 };
-    typedef float Lanes __attribute__((vector_size(LANES * sizeof(float))));
-    Lanes sums = {0}, next;
+    enum { WIDTH = 16, LANES = 4 * WIDTH };
+    typedef float Lanes __attribute__((vector_size(WIDTH * sizeof(float))));
+    Lanes a = {0}, b = {0}, c = {0}, d = {0}, next[4];
+    int64_t end = size - size % LANES;
     float rest[LANES] = {0};
-    const int64_t end = size - size % LANES;
-    for (int64_t i = 0; i < end; i += LANES) {
-        memcpy(&next, x + i, sizeof next);
-        sums += next;
-    }
     memcpy(rest, x + end, (size - end) * sizeof *x);
-    memcpy(&next, rest, sizeof next);
-    sums += next;
-    double total = 0;
-    for (int i = 0; i < LANES; i++)
-        total += sums[i];
-    return total;
+    for (int64_t i = 0; i <= end; i += LANES) {
+        memcpy(next, i < end ? x + i : rest, sizeof next);
+        a += next[0], b += next[1], c += next[2], d += next[3];
+    }
+    a = (a + b) + (c + d);
+    double sums[WIDTH];
+    for (int i = 0; i < WIDTH; i++)
+        sums[i] = a[i];
+    for (int half = WIDTH / 2; half > 0; half /= 2)
+        for (int i = 0; i < half; i++)
+            sums[i] += sums[half + i];
+    return sums[0];
 }
 
 static void step_chunks(const Tensor *tensor, int64_t start, int64_t size, const Scalars *scalars,

@@ -62,14 +62,20 @@ static Key noise_key(uint32_t stream, uint32_t parameter, uint32_t step)
     return (Key){keys[4], keys[5]};
 }
 
-FOR_EACH_CPU static void fill_noise(uint32_t *restrict noise, Key key, int64_t first, int64_t size)
+FOR_EACH_CPU static void fill_run(uint32_t *restrict noise, Key key, uint32_t first, int size)
 {
-    /* The upper half of an index enters as a multiple; it may change once on the way. */
-    const uint32_t low = first, high = first >> 32, step = 0x9e3779b1;
-    for (int64_t i = 0; i < size; i++) {
-        const uint32_t next = low + (uint32_t)i;
-        noise[i] = scramble((next + (high + (next < low)) * step) ^ key.k0, key.k1);
-    }
+    for (int i = 0; i < size; i++)
+        noise[i] = scramble((first + i) ^ key.k0, key.k1);
+}
+
+/* The noise of a tensor's elements from `first` on. The upper half of an index enters as a
+   multiple; it may change once on the way. */
+static void fill_noise(uint32_t *noise, Key key, int64_t first, int64_t size)
+{
+    const int64_t left = 0x100000000 - (first & 0xffffffff), run = size < left ? size : left;
+    fill_run(noise, key, first + (first >> 32) * 0x9e3779b1, run);
+    if (run < size)
+        fill_noise(noise + run, key, first + run, size - run);
 }
 
 INLINE uint32_t half_of(uint32_t noise, int high)
@@ -175,9 +181,10 @@ INLINE float from_float8(uint8_t code, float scale)
 
 INLINE int8_t to_int8(float value, float inverse, uint32_t random)
 {
-    const float sum = value * inverse + (fraction(random) + 128);
-    const float least = sum > 1 ? sum : 1, within = least < 255 ? least : 255;
-    return (int32_t)within - 128;
+    /* 128 + random / 2^16: the last bits of that float are those of `random`. */
+    const int32_t code = value * inverse + float_of(0x43000000 | random);
+    const int32_t least = code > 1 ? code : 1;
+    return (least < 255 ? least : 255) - 128;
 }
 
 INLINE uint8_t to_float8(float value, float inverse, uint32_t random)
@@ -188,44 +195,49 @@ INLINE uint8_t to_float8(float value, float inverse, uint32_t random)
     return least < 254 ? least : 254;
 }
 
-/* The bits of the largest absolute value, without infinity and NaN or with them. As integers,
-   since a vectorised maximum of floats would need leave to ignore NaN. */
-INLINE uint32_t largest_bits(const float *x, int64_t size, int finite_only)
+/* The bits of the largest absolute value. As integers, since a vectorised maximum of floats
+   would need leave to ignore NaN; NaN and infinity are larger than all numbers. */
+INLINE uint32_t largest_bits(const float *x, int size)
 {
-    int32_t largest = 0;
-    for (int64_t i = 0; i < size; i++) {
-        int32_t bits = bits_of(x[i]) & SIZE_BITS;
-        if (finite_only)
-            bits = bits < INFINITE ? bits : 0;
-        largest = bits > largest ? bits : largest;
+    /* Two at a time: the maxima wait for one another. */
+    const int half = size / 2;
+    int32_t largest = bits_of(x[size - 1]) & SIZE_BITS;
+    for (int i = 0; i < half; i++) {
+        const int32_t a = bits_of(x[i]) & SIZE_BITS, b = bits_of(x[half + i]) & SIZE_BITS;
+        const int32_t larger = a > b ? a : b;
+        largest = larger > largest ? larger : largest;
     }
     return largest;
 }
 
-/* A block whose numbers are all smaller than `smallest` counts as zero. NaN and infinity are
-   rare: they are put right afterwards. Whole blocks have loops of their own, whose number of
-   turns the compiler knows. */
+/* Replace NaN and infinity by 0, and mark where they were; return the bits of the largest. */
+static uint32_t set_apart(float *x, uint8_t *lost, int size)
+{
+    for (int i = 0; i < size; i++) {
+        lost[i] = (bits_of(x[i]) & SIZE_BITS) >= INFINITE;
+        x[i] = lost[i] ? 0 : x[i];
+    }
+    return largest_bits(x, size);
+}
+
+enum { CHUNK = 768 }; /* elements that are encoded at a time, at most */
+
+/* A block whose numbers are all smaller than `smallest` counts as zero. All scales are computed
+   first, so that their divisions overlap. Whole blocks have loops of their own, whose number of
+   turns the compiler knows. NaN and infinity have a code of their own, entered at the end. */
 #define CODING(name, Code, nan, smallest, largest_code, high)                            \
     INLINE void decode_block_##name(float *restrict x, const Code *restrict codes,       \
-                                    float scale, int64_t size)                           \
+                                    float scale, int size)                               \
     {                                                                                    \
-        for (int64_t i = 0; i < size; i++)                                               \
+        for (int i = 0; i < size; i++)                                                   \
             x[i] = from_##name(codes[i], scale);                                         \
     }                                                                                    \
-    INLINE void encode_block_##name(Code *restrict codes, float *restrict scale,         \
+    INLINE void encode_block_##name(Code *restrict codes, float inverse,                 \
                                     const float *restrict x,                             \
-                                    const uint32_t *restrict noise, int64_t size)        \
+                                    const uint32_t *restrict noise, int size)            \
     {                                                                                    \
-        const uint32_t any = largest_bits(x, size, 0);                                   \
-        const float largest =                                                            \
-            float_of(any < INFINITE ? any : largest_bits(x, size, 1));                   \
-        *scale = (largest < (smallest) ? 0 : largest) / (largest_code);                  \
-        const float inverse = *scale == 0 ? 0 : 1 / *scale;                              \
-        for (int64_t i = 0; i < size; i++)                                               \
+        for (int i = 0; i < size; i++)                                                   \
             codes[i] = to_##name(x[i], inverse, half_of(noise[i], high));                \
-        if (any >= INFINITE)                                                             \
-            for (int64_t i = 0; i < size; i++)                                           \
-                codes[i] = (bits_of(x[i]) & SIZE_BITS) < INFINITE ? codes[i] : (nan);    \
     }                                                                                    \
     FOR_EACH_CPU static void decode_##name(float *x, const Code *codes,                  \
                                            const float *scales, const uint16_t *sizes,   \
@@ -237,17 +249,34 @@ INLINE uint32_t largest_bits(const float *x, int64_t size, int finite_only)
             else                                                                         \
                 decode_block_##name(x, codes, scales[i], sizes[i]);                      \
     }                                                                                    \
-    FOR_EACH_CPU static void encode_##name(Code *codes, float *scales, const float *x,   \
+    FOR_EACH_CPU static void encode_##name(Code *codes, float *scales, float *x,         \
                                            const uint32_t *noise, const uint16_t *sizes, \
                                            int64_t blocks)                               \
     {                                                                                    \
-        for (int64_t i = 0; i < blocks; i++) {                                           \
-            if (sizes[i] == BLOCK)                                                       \
-                encode_block_##name(codes, scales + i, x, noise, BLOCK);                 \
-            else                                                                         \
-                encode_block_##name(codes, scales + i, x, noise, sizes[i]);              \
-            codes += sizes[i], x += sizes[i], noise += sizes[i];                         \
+        uint8_t lost[CHUNK];                                                             \
+        int size = 0, strange = 0;                                                       \
+        for (int64_t i = 0; i < blocks; size += sizes[i], i++) {                         \
+            uint32_t largest = sizes[i] == BLOCK ? largest_bits(x + size, BLOCK)         \
+                                                 : largest_bits(x + size, sizes[i]);     \
+            if (largest >= INFINITE) {                                                   \
+                memset(lost, 0, strange ? 0 : sizeof lost);                              \
+                largest = set_apart(x + size, lost + size, sizes[i]);                    \
+                strange = 1;                                                             \
+            }                                                                            \
+            const float number = float_of(largest);                                      \
+            scales[i] = (number < (smallest) ? 0 : number) / (largest_code);             \
         }                                                                                \
+        for (int64_t i = 0, start = 0; i < blocks; start += sizes[i], i++) {             \
+            const float inverse = scales[i] == 0 ? 0 : 1 / scales[i];                    \
+            if (sizes[i] == BLOCK)                                                       \
+                encode_block_##name(codes + start, inverse, x + start, noise + start,    \
+                                    BLOCK);                                              \
+            else                                                                         \
+                encode_block_##name(codes + start, inverse, x + start, noise + start,    \
+                                    sizes[i]);                                           \
+        }                                                                                \
+        for (int i = 0; strange && i < size; i++)                                        \
+            codes[i] = lost[i] ? (nan) : codes[i];                                       \
     }
 
 CODING(int8, int8_t, NAN_INT8, 0x1p-118f, 127.0f, 0)
