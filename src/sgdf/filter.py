@@ -251,15 +251,19 @@ def filter_by_tensor(
     square = (grad - mean).square().sum() / max(1, grad.numel())
     scalars = filter_scalars(step, betas=betas, **power_and_correction, lag=1)
     estimate, gain, _ = estimate_gradient(grad, mean, var, scalars, eps)
-    return FilterOutput(estimate, gain, mean, next_shared_variance(var, square, beta2))
+    return FilterOutput(estimate, gain, mean, next_shared_variance(var, square, beta2, 1.0 - beta2))
 
 
-def next_shared_variance(var: Tensor, square: Tensor, beta2: float | Tensor) -> Tensor:
+def next_shared_variance(
+    var: Tensor, square: Tensor, beta2: float | Tensor, weight: float | Tensor
+) -> Tensor:
     """Return the variance of a whole tensor, given the mean square of this step's deviations.
+
+    ``weight`` is ``1 - beta2``, which a tensor of float32 would lose half of its digits by.
 
     A mean square that is not finite changes nothing: one element would spoil all others.
     """
-    return torch.where(square.isfinite(), beta2 * var + (1.0 - beta2) * square, var)
+    return torch.where(square.isfinite(), beta2 * var + weight * square, var)
 
 
 def estimate_gradient(

@@ -23,7 +23,7 @@ from torch.optim.optimizer import (
 )
 
 from ..filter import is_number
-from . import checkpoints, fork
+from . import checkpoints, compiled, fork
 from .direction_table import DIRECTIONS, FILTER_STATE, Group
 from .missing_options import advice, without_switched_off
 from .native.memory import is_supported
@@ -59,20 +59,25 @@ class BaseOptimizer(Optimizer):
 
     _native: NativeSteps
     """The tensors of the last native step."""
+    _compiled: compiled.CompiledSteps
+    """The functions that the steps on an accelerator have compiled."""
 
     def __init__(self, params: ParamsT, defaults: Group) -> None:
         self._check_options(defaults)
         super().__init__(params, defaults)
         self._native = NativeSteps()
+        self._compiled = compiled.CompiledSteps()
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Restore groups and state, for unpickling, copying and loading."""
         super().__setstate__(state)
         self._native = NativeSteps()
+        self._compiled = compiled.CompiledSteps()
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return what is pickled and copied: addresses of this process are not."""
-        return {name: value for name, value in super().__getstate__().items() if name != "_native"}
+        """Return what is pickled and copied: addresses and code of this process are not."""
+        own = ("_native", "_compiled")
+        return {name: value for name, value in super().__getstate__().items() if name not in own}
 
     # Methods that a subclass provides.
 
@@ -207,7 +212,8 @@ class BaseOptimizer(Optimizer):
             self._step_groups()
         else:
             with fork.usable_threads:
-                if is_capturing() or not self._native.repeat(self.param_groups, self.state):
+                is_other = compiled.is_forced() or is_capturing()
+                if is_other or not self._native.repeat(self.param_groups, self.state):
                     fork.note_step()
                     self._check_step()
                     self._step_groups()
@@ -233,10 +239,18 @@ class BaseOptimizer(Optimizer):
             return
         grads = read_only(grads, params, steps, *columns)
         part = Part(group, row, format, params, grads, steps, indices, columns)
-        if not torch.compiler.is_compiling() and self._native.step(part, self.state):
-            return
+        if not torch.compiler.is_compiling():
+            if compiled.is_wanted(part):
+                idle = self._idle(group, direction, stored)
+                with torch.no_grad():
+                    remaining = self._compiled.step(part, idle, self.state)
+                if remaining is None:
+                    return
+                part = remaining
+            elif self._native.step(part, self.state):
+                return
         with torch.set_grad_enabled(self.defaults["differentiable"]):
-            if uses_foreach(group, params):
+            if uses_foreach(group, part.params):
                 step_foreach(part)
             else:
                 step_single(part)
@@ -308,6 +322,17 @@ class BaseOptimizer(Optimizer):
             index_of = {param: index for index, param in enumerate(of_all)}
             indices += [index_of[param] for param in params]
 
+    def _idle(self, group: Group, direction: str, stored: str) -> list[Tensor]:
+        """Return the parameters without gradient that have a state of this direction and format."""
+        return [
+            param
+            for param in group["params"]
+            if param.grad is None
+            and self.state.get(param)
+            and self._direction_of(group, param) == direction
+            and stored_format(group["state_format"], param).name == stored
+        ]
+
     # Groups and checkpoints.
 
     def add_param_group(self, param_group: Group) -> None:
@@ -356,18 +381,18 @@ class BaseOptimizer(Optimizer):
     def _check_params(self, group: Group, params: list[Tensor]) -> None:
         """Raise if the group's options do not fit these parameters; subclasses add their own.
 
-        With ``fused=True`` the native step is built here; if that fails, this warns.
+        With ``fused=True`` the native step is built here, if it is for one of them; if that fails,
+        this warns.
         """
         if not group["fused"]:
             return
         for param in params:
-            if not is_supported(param):
+            if not is_supported(param) and not compiled.is_accelerated(param):
                 raise RuntimeError(
-                    "`fused=True` is for floating-point parameters on the CPU, got "
-                    f"{param.dtype} on {param.device}; leave it out, and on an accelerator "
-                    "take torch.compile(optimizer.step)"
+                    "`fused=True` is for floating-point parameters on the CPU or an accelerator, "
+                    f"got {param.dtype} on {param.device}; leave it out"
                 )
-        if fault := native_fault():
+        if any(param.is_cpu for param in params) and (fault := native_fault()):
             instead = "the loop" if group["foreach"] is False else "foreach"
             warnings.warn(f"no fused step ({fault}); using {instead}", stacklevel=3)
 

@@ -101,7 +101,7 @@ def filter_gradients(
     """
     means, variances = filter_state
     weight = numbers.mean_weight
-    interpolate(means, grads, [weight] * len(means) if isinstance(weight, Tensor) else weight)
+    interpolate(means, grads, of_each(weight, means))
     deviations = torch._foreach_sub(grads, means)
     if squares is None:
         torch._foreach_mul_(variances, numbers.variance_decay)
@@ -114,7 +114,7 @@ def filter_gradients(
     estimates = torch._foreach_div(means, numbers.mean_corrections)
     gains = torch._foreach_sub(grads, estimates)  # the residuals, at first
     torch._foreach_mul_(gains, gains)
-    torch._foreach_add_(gains, numbers.eps)
+    torch._foreach_add_(gains, of_each(numbers.eps, gains))
     torch._foreach_mul_(gains, numbers.residual_weights)
     torch._foreach_add_(gains, variances)
     torch._foreach_clamp_min_(gains, torch.finfo(grads[0].dtype).tiny)
@@ -157,10 +157,18 @@ def adam_directions(
     add_squares(second_moments, grads, numbers.weight)
     roots = torch._foreach_sqrt(second_moments)
     torch._foreach_div_(roots, numbers.root_corrections)
-    torch._foreach_add_(roots, numbers.eps)
+    torch._foreach_add_(roots, of_each(numbers.eps, roots))
     torch._foreach_clamp_min_(roots, torch.finfo(grads[0].dtype).tiny)
     torch._foreach_div_(estimates, roots)
     return estimates
+
+
+def of_each(number: Number, tensors: Sequence[Tensor]) -> Numbers:
+    """Return a number as torch's operations on lists take it without waiting for its device.
+
+    A tensor that is added to a list, or is the weight in it, would be read as a Python number.
+    """
+    return [number] * len(tensors) if isinstance(number, Tensor) else number
 
 
 def interpolate(starts: TensorList, ends: list[Tensor], weights: float | TensorList) -> None:

@@ -24,10 +24,11 @@ class Key(NamedTuple):
     k1: int | Tensor
 
 
-def noise_key(seed: int, stream: int, parameter: int, step: int | Tensor) -> Key:
+def noise_key(seed: int, stream: int, parameter: int | Tensor, step: int | Tensor) -> Key:
     """Return the key of a parameter, by its number in the optimizer, for a step (1 is the first).
 
-    A ``step`` on a device gives a key on that device, without waiting for it.
+    A ``step`` on a device gives a key on that device, without waiting for it. Vectors of numbers
+    and steps give vectors.
     """
     if isinstance(step, Tensor):
         step = step.to(torch.int64)
@@ -103,6 +104,18 @@ _USES = {
 """Stream and half of its random bits, by what is rounded."""
 
 
+STREAMS = 2
+
+
+def noise_keys(parameters: Tensor, steps: Tensor) -> Tensor:
+    """Return the keys of parameters in these steps: ``k0`` and ``k1`` of each stream, in rows.
+
+    All are vectors of int64 on one device, which is not waited for.
+    """
+    keys = [noise_key(SEED, stream, parameters, steps) for stream in range(STREAMS)]
+    return torch.stack([half for key in keys for half in key])  # type: ignore[misc]  # tensors
+
+
 class Noise:
     """The random numbers of one parameter, or a part of it, in one step."""
 
@@ -113,6 +126,7 @@ class Noise:
         shape: Sequence[int],
         device: Any,
         start: int = 0,
+        keys: Sequence[Key] = (),
     ) -> None:
         """Prepare the numbers.
 
@@ -122,8 +136,10 @@ class Noise:
             shape: of the part.
             device: of the numbers.
             start: index of the part's first element in the parameter, in row-major order.
+            keys: those of ``noise_keys``, if they are known; number and step are not read then.
         """
         self._parameter, self._start, self._shape, self._device = parameter, start, shape, device
+        self._keys = keys
         self._step = step if isinstance(step, Tensor) else int(step)
         self._bits: dict[int, Tensor] = {}
 
@@ -131,6 +147,10 @@ class Noise:
         """Return integers from 0 to 65535, to round "mean", "variance", "square" or "param"."""
         stream, half = _USES[use]
         if stream not in self._bits:
-            key = noise_key(SEED, stream, self._parameter, self._step)
+            key = (
+                self._keys[stream]
+                if self._keys
+                else noise_key(SEED, stream, self._parameter, self._step)
+            )
             self._bits[stream] = random_bits(key, self._start, self._shape, self._device)
         return half(self._bits[stream])

@@ -5,7 +5,7 @@ Lists are worked off in chunks, which bounds the temporaries whatever the size o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -17,6 +17,7 @@ from ..filter import next_shared_variance
 from . import rounding
 from .codings import buffer_dtype
 from .direction_table import Direction, Group
+from .foreach import Number
 from .noise import Noise
 from .state import Format
 
@@ -41,6 +42,17 @@ class Part(NamedTuple):
     """The index of each parameter in the optimizer; empty if nothing is rounded with noise."""
     columns: list[list[Tensor]]
     """The tensors of the state, a list for each key of the format."""
+
+    def of(self, positions: Sequence[int]) -> Part:
+        """Return the part that consists of the parameters at these positions."""
+        params, grads, steps, *columns = (
+            [column[i] for i in positions]
+            for column in (self.params, self.grads, self.steps, *self.columns)
+        )
+        indices = [self.indices[i] for i in positions] if self.indices else []
+        return self._replace(
+            params=params, grads=grads, steps=steps, indices=indices, columns=columns
+        )
 
     def noise(self, i: int, param: Tensor, count: float | Tensor, start: int = 0) -> Noise:
         """Return the random numbers for a parameter of the list, or the part of it from ``start``.
@@ -69,7 +81,7 @@ def step_single(part: Part) -> None:
         direction = part.direction.one(group, grad, numbers, count, format.shares_variance)
         format.write(buffers, stored, numbers, noise)
         place = direction.device, direction.dtype
-        lr = lrs[place] if place in lrs else lrs.setdefault(place, _moved_lr(group["lr"], *place))
+        lr = lrs[place] if place in lrs else lrs.setdefault(place, moved_lr(group["lr"], *place))
 
         # Rounded only when written: a bf16 parameter must not lose a small decay.
         value = param.to(direction.dtype)
@@ -89,25 +101,110 @@ def step_foreach(part: Part) -> None:
     torch._foreach_add_(part.steps, 1)
     for bucket in buckets(part.params):
         param = part.params[bucket[0]]
-        dtype = buffer_dtype(as_real(param, param)[0])
-        lr = _moved_lr(group["lr"], param.device, dtype)
+        update = Update.of(group, moved_lr(group["lr"], param.device, number_dtype(param)))
         counts = {i: _count(group, part.steps[i]) for i in bucket}
         squares = _sums_of_squares(part, bucket)
         for chunk in _chunks(part, bucket):
-            _step_chunk(part, chunk, counts, dtype, lr, squares)
-        _update_shared_variances(part, squares)
+            _step_chunk(part, chunk, counts, update, squares)
+        if squares:
+            variances = shared_variances(part.direction, part.format, part.columns)
+            params, owned = ([column[i] for i in bucket] for column in (part.params, variances))
+            update_variances(params, owned, list(squares.values()), *shared_weights(group))
+
+
+class Update(NamedTuple):
+    """How parameters move along their directions."""
+
+    lr: Number
+    decay: Number | None
+    """Of coupled decay; None for none."""
+    shrinkage: Number | None
+    """The factor of decoupled decay; None for none."""
+    maximize: bool
+    rounds: bool
+    """Whether parameters of 16 bits are rounded stochastically."""
+
+    @classmethod
+    def of(cls, group: Group, lr: Number) -> Update:
+        """Return the update that the options of ``group`` ask for."""
+        decay, decoupled = group["weight_decay"], group["decoupled_weight_decay"]
+        return cls(
+            lr=lr,
+            decay=decay if decay and not decoupled else None,
+            shrinkage=1 - lr * decay if decay and decoupled else None,
+            maximize=bool(group["maximize"]),
+            rounds=bool(group["stochastic_rounding"]),
+        )
+
+
+class Lists(NamedTuple):
+    """Tensors of one device and dtype to update, none of them complex."""
+
+    params: list[Tensor]
+    grads: list[Tensor]
+    columns: list[list[Tensor]]
+    """The tensors of the state, a list for each key of the format."""
+    noises: list[Noise]
+    squares: list[Tensor] | None
+    """For a shared variance the sums of squares that are added to."""
+
+
+def update_lists(
+    group: Group,
+    direction: Direction,
+    format: Format,
+    update: Update,
+    numbers: Any,
+    lists: Lists,
+) -> None:
+    """Update parameters and state in place.
+
+    Numbers are Python's, or tensors that ``torch.compile`` then makes no constants of. ``numbers``
+    are those of ``direction.numbers``.
+    """
+    params, grads, columns, noises, squares = lists
+    buffers, dtype = direction.buffers, buffer_dtype(params[0])
+    grads = _as_dtype(grads, dtype)
+    if update.maximize:
+        grads = list(torch._foreach_neg(grads))
+    if isinstance(update.decay, Tensor):  # only in a compiled step, where products take no memory
+        grads = list(torch._foreach_add(grads, torch._foreach_mul(params, update.decay)))
+    elif update.decay is not None:
+        grads = list(torch._foreach_add(grads, params, alpha=update.decay))
+
+    stored = list(zip(*columns, strict=True))
+    read = [format.read(buffers, tensors) for tensors in stored]
+    directions = direction.many(
+        group, numbers, grads, list(map(list, zip(*read, strict=True))), squares
+    )
+    del grads
+    for tensors, values_of_state, noise in zip(stored, read, noises, strict=True):
+        format.write(buffers, tensors, values_of_state, noise)
+    del read
+
+    values = _as_dtype(params, dtype)
+    if update.shrinkage is not None:
+        torch._foreach_mul_(values, update.shrinkage)
+    torch._foreach_mul_(directions, update.lr)
+    torch._foreach_sub_(values, directions)
+    del directions
+    if values is not params:
+        if update.rounds:
+            rows = zip(values, params, noises, strict=True)
+            values = [
+                _ROUNDINGS[param.dtype](value, noise.of("param")) for value, param, noise in rows
+            ]
+        torch._foreach_copy_(params, values)
 
 
 def _step_chunk(
     part: Part,
     chunk: list[Piece],
     counts: dict[int, float | Tensor],
-    dtype: torch.dtype,
-    lr: float | Tensor,
+    update: Update,
     squares: dict[int, Tensor],
 ) -> None:
-    group, buffers, format = part.group, part.direction.buffers, part.format
-    decay, decoupled = group["weight_decay"], group["decoupled_weight_decay"]
+    group, direction, format = part.group, part.direction, part.format
     rows = [
         as_real(
             piece.of(part.params[piece.position]), piece.of(part.grads[piece.position]), *stored
@@ -116,44 +213,20 @@ def _step_chunk(
         for stored in [_stored(part, piece)]
     ]
     params, grads, *columns = map(list, zip(*rows, strict=True))
-    grads = _as_dtype(grads, dtype)
-    if group["maximize"]:
-        grads = list(torch._foreach_neg(grads))
-    if decay and not decoupled:
-        grads = list(torch._foreach_add(grads, params, alpha=decay))
-
-    stored = list(zip(*columns, strict=True))
-    read = [format.read(buffers, tensors) for tensors in stored]
     steps = [counts[piece.position] for piece in chunk]
-    directions = part.direction.many(
-        group,
-        part.direction.numbers(group, steps, dtype, format.shares_variance),
+    lists = Lists(
+        params,
         grads,
-        list(map(list, zip(*read, strict=True))),
-        [squares[piece.position] for piece in chunk] if squares else None,
+        columns,
+        noises=[
+            part.noise(piece.position, param, step, piece.start)
+            for piece, param, step in zip(chunk, params, steps, strict=True)
+        ],
+        squares=[squares[piece.position] for piece in chunk] if squares else None,
     )
-    del grads
-    noises = [
-        part.noise(piece.position, param, step, piece.start)
-        for piece, param, step in zip(chunk, params, steps, strict=True)
-    ]
-    for tensors, numbers, noise in zip(stored, read, noises, strict=True):
-        format.write(buffers, tensors, numbers, noise)
-    del read
-
-    values = _as_dtype(params, dtype)
-    if decay and decoupled:
-        torch._foreach_mul_(values, 1 - lr * decay)
-    torch._foreach_mul_(directions, lr)
-    torch._foreach_sub_(values, directions)
-    del directions
-    if values is not params:
-        if group["stochastic_rounding"]:
-            rows_of_values = zip(values, params, noises, strict=True)
-            values = [
-                _rounded(group, value, param, noise) for value, param, noise in rows_of_values
-            ]
-        torch._foreach_copy_(params, values)
+    dtype = buffer_dtype(params[0])
+    numbers = direction.numbers(group, steps, dtype, format.shares_variance)
+    update_lists(group, direction, format, update, numbers, lists)
 
 
 def _as_dtype(tensors: list[Tensor], dtype: torch.dtype) -> list[Tensor]:
@@ -187,15 +260,34 @@ def _sums_of_squares(part: Part, bucket: list[int]) -> dict[int, Tensor]:
     """Return a sum of 0 for each parameter whose variance is one number."""
     if not part.format.shares_variance:
         return {}
-    variances = part.columns[part.format.keys(part.direction.buffers).index("exp_var")]
+    variances = shared_variances(part.direction, part.format, part.columns)
     return {i: torch.zeros_like(variances[i]) for i in bucket}
 
 
-def _update_shared_variances(part: Part, squares: dict[int, Tensor]) -> None:
-    for i, square in squares.items():
-        variances = part.columns[part.format.keys(part.direction.buffers).index("exp_var")]
-        mean = square / max(1, part.params[i].numel())
-        variances[i].copy_(next_shared_variance(variances[i], mean, part.group["betas"][1]))
+def shared_variances(
+    direction: Direction, format: Format, columns: list[list[Tensor]]
+) -> list[Tensor]:
+    """Return the column of the variances that are one number each."""
+    return columns[format.keys(direction.buffers).index("exp_var")]
+
+
+def shared_weights(group: Group) -> tuple[float, float]:
+    """Return the weights of the old variance and of a mean square in the new shared variance."""
+    beta2: float = group["betas"][1]
+    return beta2, 1.0 - beta2
+
+
+def update_variances(
+    params: list[Tensor],
+    variances: list[Tensor],
+    squares: list[Tensor],
+    beta2: Number,
+    weight: Number,
+) -> None:
+    """Update shared variances, given the sums of squares of a whole step."""
+    for param, variance, square in zip(params, variances, squares, strict=True):
+        mean = square / max(1, param.numel())
+        variance.copy_(next_shared_variance(variance, mean, beta2, weight))
 
 
 # Pieces of tensors.
@@ -334,7 +426,7 @@ def _rounded(group: Group, value: Tensor, param: Tensor, noise: Noise) -> Tensor
     return _ROUNDINGS[param.dtype](value, noise.of("param")) if rounds(group, param) else value
 
 
-def _moved_lr(lr: float | Tensor, device: torch.device, dtype: torch.dtype) -> float | Tensor:
+def moved_lr(lr: float | Tensor, device: torch.device, dtype: torch.dtype) -> float | Tensor:
     """Return lr as a number, or as a 0-dimensional tensor on a device.
 
     In a compiled graph, adding a number to a tensor makes it an input of the graph.
@@ -345,6 +437,11 @@ def _moved_lr(lr: float | Tensor, device: torch.device, dtype: torch.dtype) -> f
     if _is_compiling():
         return torch.zeros((), dtype=dtype, device=device) + lr
     return lr
+
+
+def number_dtype(param: Tensor) -> torch.dtype:
+    """Return the real dtype in which the step of a parameter is computed."""
+    return buffer_dtype(as_real(param, param)[0])
 
 
 def _count(group: Group, step: Tensor) -> float | Tensor:
