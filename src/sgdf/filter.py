@@ -109,7 +109,10 @@ def filter_scalars(
     ``lag`` is the number of steps by which the variance is older than the mean.
     """
     beta1, beta2 = betas
-    residual_weight = one_minus_power(beta2, step - lag)
+    age = step - lag
+    if lag:  # Of a variance that is still 0 the gain is 0 with any weight, but NaN with inf * 0.
+        age = age.clamp(min=1.0) if isinstance(age, Tensor) else max(age, 1.0)
+    residual_weight = one_minus_power(beta2, age)
     if correction == "paper":
         mean_share = (1.0 - beta1) / (1.0 + beta1) * one_minus_power(beta1, 2 * step)
         residual_weight = residual_weight / mean_share
