@@ -105,6 +105,8 @@ class Case:
     differentiable: bool = True
     complex: bool = True
     low_precision: bool = True
+    formats: tuple[str, ...] = ("full", "bfloat16", "int8", "block", "bfloat16-block", "int8-block")
+    """The values of ``state_format``."""
     invalid: list[tuple[Options, str]] = field(default_factory=list)
     """Constructor arguments of its own that are refused, and what the message names."""
 
@@ -220,6 +222,7 @@ CASES = [
         buffers={"exp_avg": "m"},
         lr=0.1,
         another={"beta": 0.5},
+        formats=("full", "bfloat16", "int8"),
         rounding=5e-6,
         plain={"u": 1.0},
         invalid=[
