@@ -27,6 +27,7 @@ class Difference(NamedTuple):
 
     @property
     def is_within(self) -> bool:
+        """Whether jitter alone explains the difference."""
         return abs(self.mean) <= self.bound
 
 

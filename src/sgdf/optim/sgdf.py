@@ -54,8 +54,12 @@ class SGDF(FilterOptimizer):
         capturable: keep the step count on the parameter's device, for CUDA graphs.
         differentiable: let autograd run through the step.
         state_format: ``"full"`` keeps the state in float32, or in the parameter's
-            dtype where that is wider; the smaller formats are not implemented yet.
-        stochastic_rounding: not implemented yet.
+            dtype where that is wider; ``"bfloat16"`` and ``"int8"`` keep the same filter in 4 and
+            2 bytes per parameter, rounded stochastically. ``"block"`` has one variance for the
+            whole tensor, which is another filter, in 4 bytes; ``"bfloat16-block"`` in 2 and
+            ``"int8-block"`` in 1. Tensors of fewer than 4,096 elements keep the full state.
+        stochastic_rounding: round bf16 and fp16 parameters up or down at random, so that
+            steps below their spacing count on average.
 
     Example:
         >>> import torch, sgdf

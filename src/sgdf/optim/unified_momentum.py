@@ -47,8 +47,8 @@ class UnifiedMomentum(BaseOptimizer):
         fused: update everything in one native call, as in :class:`sgdf.SGDF`.
         capturable: keep the step count on the parameter's device, for CUDA graphs.
         differentiable: let autograd run through the step.
-        state_format: ``"full"``, as in :class:`sgdf.SGDF`.
-        stochastic_rounding: not implemented yet.
+        state_format: ``"full"``, ``"bfloat16"`` or ``"int8"``, as in :class:`sgdf.SGDF`.
+        stochastic_rounding: as in :class:`sgdf.SGDF`.
 
     Example:
         >>> import torch, sgdf
