@@ -292,7 +292,7 @@ def measure(
                 to_adam=ratios(own, times[BASELINE][1:]),
                 to_limit=ratios(own, times[LIMIT][1:]) if LIMIT in times else None,
                 state_bytes=state,
-                peak_bytes=held + state + _temporary_bytes(step) / size,
+                peak_bytes=held + state + temporary_bytes(step) / size,
                 # Parameters and state are read and written, gradients are read.
                 moved_bytes=1.5 * held + 2 * state if name[1] == "fused" else None,
                 share=seconds.median / (seconds.median + forward_backward.median)
@@ -321,7 +321,7 @@ def ratios(times: list[float], others: list[float]) -> Spread:
     return Spread.of([own / other for own, other in zip(times, others, strict=True)])
 
 
-def _temporary_bytes(step: Step) -> int:
+def temporary_bytes(step: Step) -> int:
     """Return the peak of the memory that a step allocates."""
     with profile(profile_memory=True) as profiler:
         step()
