@@ -263,7 +263,8 @@ def buffer_fault(value: Tensor, param: Tensor) -> str | None:
     """Return why a checkpoint's ``value`` cannot be a full buffer of ``param``, or None."""
     if value.shape != param.shape:
         return f"has shape {tuple(value.shape)}, the parameter {tuple(param.shape)}"
-    if value.is_complex() != param.is_complex():
+    is_coded = value.dtype in (torch.int8, torch.uint8)  # as another buffer is
+    if is_coded or value.is_complex() != param.is_complex():
         return f"has dtype {value.dtype}, the parameter {param.dtype}"
     return None
 
