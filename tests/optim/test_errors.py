@@ -247,7 +247,7 @@ def test_fused_without_a_compiler_warns_and_gives_foreach(case, monkeypatch):
 @each_case
 def test_fused_is_refused_on_meta(case):
     elsewhere = torch.nn.Parameter(torch.ones(2, device="meta"))
-    refusal = pytest.raises(RuntimeError, match=r"on the CPU or an accelerator, got torch.float32 on meta")
+    refusal = pytest.raises(RuntimeError, match=r"or an accelerator, got torch.float32 on meta")
     with refusal:
         case.make([elsewhere], fused=True)
     optimizer = case.make([torch.nn.Parameter(torch.ones(2))])

@@ -72,7 +72,8 @@ class BaseOptimizer(Optimizer):
         """Restore groups and state, for unpickling, copying and loading."""
         super().__setstate__(state)
         self._native = NativeSteps()
-        self._compiled = compiled.CompiledSteps()
+        if "_compiled" not in vars(self):  # a checkpoint that is loaded changes no list
+            self._compiled = compiled.CompiledSteps()
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what is pickled and copied: addresses and code of this process are not."""

@@ -211,7 +211,7 @@ def _as_vectors(param: Tensor, *others: Tensor) -> list[Tensor]:
     A tensor without dimensions on the CPU would be a constant of the compiled function.
     """
     tensors = [tensor.detach() for tensor in as_real(param, *others)]
-    return tensors if param.dim() else [tensor.reshape(1) for tensor in tensors]
+    return tensors if tensors[0].dim() else [tensor.reshape(1) for tensor in tensors]
 
 
 def _structure(numbers: Any) -> Hashable:
@@ -258,7 +258,7 @@ def _vector(
     if not is_capturable and not any(isinstance(number, Tensor) for number in numbers):
         return _sent(torch.tensor(numbers, dtype=dtype), device)
     pieces = []
-    for _, run in groupby(numbers, lambda number: isinstance(number, Tensor) or number):
+    for _, run in groupby(numbers, lambda n: None if isinstance(n, Tensor) else n):
         same: list[Any] = list(run)
         if isinstance(same[0], Tensor):
             pieces.append(torch.stack(same).to(dtype))
@@ -327,7 +327,10 @@ def _tell(count: int) -> None:
 
 
 class CompiledSteps:
-    """The compiled steps of one optimizer."""
+    """The compiled steps of one optimizer.
+
+    A group is known by its first parameter: loading a checkpoint makes new groups of the same ones.
+    """
 
     def __init__(self) -> None:
         self._functions: dict[Hashable, _Compiled] = {}
@@ -359,7 +362,7 @@ class CompiledSteps:
 
     def _come_and_go(self, part: Part, idle: list[Tensor]) -> bool:
         """Return whether gradients are missing now and then: not the same ones all the time."""
-        key = id(part.group), part.direction.name, part.format.name
+        key = part.group["params"][0], part.direction.name, part.format.name
         now = list(map(id, idle))
         before, times = self._idle.get(key, ([], 0))
         times = times + 1 if now == before else 1
@@ -372,14 +375,14 @@ class CompiledSteps:
             return False
         rule, arguments = arguments_of(part, None if all(moving) else moving)
         param = part.params[0]
-        key = id(part.group), param.device, param.dtype, rule
+        key = part.group["params"][0], param.device, param.dtype, rule
         if key not in self._functions:
             _tell(len(part.params))
             self._functions[key] = _Compiled(list_function(rule))
         if fault := self._functions[key].call(arguments):
             self._has_failed = True
             self._functions.clear()
-            warnings.warn(f"no compiled step ({fault}); using foreach", stacklevel=6)
+            warnings.warn(f"no compiled step ({fault}); using foreach", stacklevel=7)
             return False
         torch._foreach_add_([s for s, moves in zip(part.steps, moving, strict=True) if moves], 1)
         return True
