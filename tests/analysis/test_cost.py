@@ -148,9 +148,22 @@ def test_bytes_are_those_of_float32_buffers(result):
         for implementation in ("loop", "foreach", "fused"):
             found = result.cost(optimizer, implementation)
             assert found.state_bytes == pytest.approx(4 * buffers, abs=slack)
-    # Parameters, gradients, state, and for foreach three temporaries of the parameters' size.
+    # Parameters, gradients, state, and for foreach two temporaries of the parameters' size.
     assert result.cost("SGDF", "fused").peak_bytes == pytest.approx(16, abs=slack)
-    assert result.cost("SGDF", "foreach").peak_bytes == pytest.approx(28, abs=slack)
+    assert result.cost("SGDF", "foreach").peak_bytes == pytest.approx(24, abs=slack)
+
+
+@needs_native
+def test_formats_have_their_bytes():
+    problem = measure.Problem("flat", [torch.nn.Parameter(torch.ones(2**16))], lambda: None, False)
+    problem.params[0].grad = torch.ones(2**16)
+    found = measure.measure(problem, rounds=2, native_only=True)
+    most = {"full": 8.01, "bfloat16": 4.01, "int8": 2.1, "block": 4.1, "bfloat16-block": 2.1}
+    for name, bound in (most | {"int8-block": 1.1}).items():
+        cost = found.cost("SGDF" if name == "full" else f"SGDF {name}", "fused")
+        assert bound - 0.2 < cost.state_bytes <= bound
+        assert cost.moved_bytes == pytest.approx(12 + 2 * cost.state_bytes)
+    assert found.cost("SGD", "fused").moved_bytes == pytest.approx(20, abs=0.01)
 
 
 def test_measuring_leaves_the_parameters_nearly_alone():

@@ -212,12 +212,12 @@ def make_steps(
         steps[name, implementation][0]()
 
     native = not native_fault()
-    for name in FORMATS if native else ():
-        if name != FULL_FORMAT.name:
-            add(f"SGDF {name}", "fused", SGDF(params, lr=_LR, state_format=name, fused=True))
     for implementation, options in _IMPLEMENTATIONS.items():
         if native or implementation != "fused":
             add("SGDF", implementation, SGDF(params, lr=_LR, **options))
+    for name in FORMATS if native else ():
+        if name != FULL_FORMAT.name:
+            add(f"SGDF {name}", "fused", SGDF(params, lr=_LR, state_format=name, fused=True))
     if compiled:
         optimizer = SGDF(params, lr=_LR, foreach=True)
         add("SGDF", "compiled", optimizer, torch.compile(optimizer.step))
