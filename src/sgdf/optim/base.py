@@ -8,6 +8,7 @@ torch.optim expect it in one class: hence the length.
 from __future__ import annotations
 
 import functools
+import os
 import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
@@ -213,7 +214,7 @@ class BaseOptimizer(Optimizer):
             self._step_groups()
         else:
             with fork.usable_threads:
-                is_other = compiled.is_forced() or is_capturing()
+                is_other = os.environ.get(compiled.VARIABLE) or is_capturing()
                 if is_other or not self._native.repeat(self.param_groups, self.state):
                     fork.note_step()
                     self._check_step()

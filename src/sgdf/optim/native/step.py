@@ -125,7 +125,7 @@ class TensorTable:
     def __init__(self, part: Part, grads: list[Tensor], rows: array[int]) -> None:
         self.params = list(part.params)
         self.direction, self.format = part.direction, part.format
-        self._is_rounded = bool(part.indices)
+        self._shares_variance = part.format.shares_variance
         keys = part.format.keys(part.direction.buffers)
         self._state_of = itemgetter("step", *keys)
         columns = part.steps, *part.columns
@@ -249,9 +249,7 @@ class TensorTable:
         """Take one step on these tensors, with the options of their group."""
         assert self.direction.native_numbers is not None  # otherwise there is no table
         counts = [count + 1.0 for count in self.counts()]
-        numbers: NativeNumbers = self.direction.native_numbers(
-            group, counts, self.format.shares_variance
-        )
+        numbers: NativeNumbers = self.direction.native_numbers(group, counts, self._shares_variance)
         lr, shrink, decay = float(group["lr"]), 1.0, group["weight_decay"]
         if group["decoupled_weight_decay"]:
             shrink, decay = 1.0 - lr * decay, 0.0
