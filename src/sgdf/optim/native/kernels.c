@@ -73,7 +73,7 @@ typedef struct {
         variance(real);                                                                  \
         const real corrected_mean = corrects ? mean / mean_correction : mean;            \
         const real residual = g - corrected_mean;                                        \
-        const real spread = residual * residual + margin;                                \
+        const real spread = residual * residual + eps;                                   \
         const real estimate = corrected_mean + (filtered);                               \
         param[i] = param[i] * shrink - lr * (direction);                                 \
         exp_avg[i] = mean;                                                               \
@@ -135,15 +135,13 @@ typedef struct {
         const real mean_correction = scalars->mean_correction;                           \
         const real root_correction = scalars->root_correction;                           \
         const real exponent = scalars->exponent, tiny = smallest;                        \
-        /* A shared variance may make every gain 0. Then nothing below is 0 * infinity. */ \
-        const int closed = is_shared && (shared == 0 || isinf(eps));                     \
-        const real var = closed ? 0 : shared, margin = closed ? 0 : eps;                 \
-        const real residual_weight = closed ? 1 : scalars->residual_weight;              \
-        /* If it does not, a square root of the gain takes one division less. */         \
+        const real var = shared;                                                         \
+        const real residual_weight = scalars->residual_weight;                           \
+        /* With a shared variance a square root of the gain takes one division less. */  \
         const real quotient = is_shared ? scalars->residual_weight / shared : 0;         \
         const int is_root = exponent == (real)0.5 && var >= tiny;                        \
         const real ratio = is_shared && is_root && isfinite(quotient) ? quotient : 0;    \
-        (void)var, (void)beta2, (void)margin; /* not all loops use them */               \
+        (void)var, (void)beta2, (void)eps; /* not all loops use them */                  \
         if (!usual && kind == MOMENTUM)                                                  \
             MOMENTUM_LOOP(real)                                                          \
         else if (kind == ADAM)                                                           \
