@@ -438,7 +438,12 @@ def test_the_numbers_reach_the_device_without_waiting(capturable):
         for param in params:
             param.grad = torch.ones_like(param)
         optimizer = sgdf.SGDF(
-            params, fused=True, capturable=capturable, state_format="bfloat16", weight_decay=0.1
+            params,
+            lr=torch.tensor(0.1),  # on the CPU
+            fused=True,
+            capturable=capturable,
+            state_format="bfloat16",
+            weight_decay=0.1,
         )
         part = filled_part(optimizer)
         with torch.no_grad(), CopiesToCuda() as copies:
