@@ -321,7 +321,7 @@ def test_which_devices_it_is_for(device, wanted, monkeypatch):
     options = {"fused": True, "foreach": None, "differentiable": False, "capturable": False}
     part = Part(options, DIRECTIONS["sgdf"], FORMATS["full"], [param], [], [], [], [])
     monkeypatch.setattr(compiled, "are_plain", lambda params: True)  # fake tensors are not
-    assert compiled.is_wanted(part) == wanted
+    assert compiled.CompiledSteps().wants(part) == wanted
 
 
 # What happens when it cannot be.

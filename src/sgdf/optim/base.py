@@ -31,6 +31,7 @@ from .native.memory import is_supported
 from .native.step import NativeSteps, native_fault
 from .options import is_flag, is_rate
 from .paths import (
+    Backend,
     Part,
     check_dense,
     filter_input,
@@ -242,15 +243,15 @@ class BaseOptimizer(Optimizer):
         grads = read_only(grads, params, steps, *columns)
         part = Part(group, row, format, params, grads, steps, indices, columns)
         if not torch.compiler.is_compiling():
-            if compiled.is_wanted(part):
-                idle = self._idle(group, direction, stored)
+            backends: tuple[Backend, ...] = self._compiled, self._native
+            backend = next((backend for backend in backends if backend.wants(part)), None)
+            if backend is not None:
                 with torch.no_grad():
-                    remaining = self._compiled.step(part, idle, self.state)
+                    idle = functools.partial(self._idle, group, direction, stored)
+                    remaining = backend.step(part, idle, self.state)
                 if remaining is None:
                     return
                 part = remaining
-            elif self._native.step(part, self.state):
-                return
         with torch.set_grad_enabled(self.defaults["differentiable"]):
             if uses_foreach(group, part.params):
                 step_foreach(part)

@@ -11,7 +11,7 @@ import logging
 import os
 import types
 import warnings
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from itertools import groupby
 from typing import Any, NamedTuple
 
@@ -25,6 +25,7 @@ from .noise import Key, Noise, noise_keys
 from .paths import (
     Lists,
     Part,
+    State,
     Update,
     are_plain,
     as_real,
@@ -53,9 +54,6 @@ PATIENCE = 100
 _log = logging.getLogger("sgdf")
 _has_told = False
 
-State = Mapping[Tensor, Mapping[str, Tensor]]
-
-
 # When it is taken.
 
 
@@ -71,28 +69,6 @@ def is_accelerated(param: Tensor) -> bool:
     """Return whether ``fused=True`` means the compiled step for this parameter."""
     is_number = param.is_floating_point() or param.is_complex()
     return is_number and not (param.is_cpu or param.is_meta)
-
-
-def is_wanted(part: Part) -> bool:
-    """Return whether these parameters are to take the compiled step."""
-    group, direction = part.group, part.direction
-    asked = (bool(group["fused"]) and all(map(is_accelerated, part.params))) or (
-        is_forced()
-        and group["foreach"] is None
-        and group["fused"] is not False
-        and not group["capturable"]
-        and not any(param.is_meta for param in part.params)
-    )
-    return (
-        asked
-        and not group["differentiable"]
-        # Codes of 8 bits, and products of matrices, are no single pass anyway.
-        and direction.elementwise
-        and all(part.format.coding(b) in (FULL, BFLOAT16, SHARED) for b in direction.buffers)
-        and are_plain(part.params)
-        # Dispatch modes (fake tensors, copies of saved tensors) must see torch's own kernels.
-        and not torch._C._len_torch_dispatch_stack()
-    )
 
 
 # The function that is compiled.
@@ -337,22 +313,39 @@ class CompiledSteps:
         self._idle: dict[Hashable, tuple[list[int], int]] = {}
         self._has_failed = False
 
-    def step(self, part: Part, idle: list[Tensor], state: State) -> Part | None:
+    def wants(self, part: Part) -> bool:
+        """Return whether these parameters are to take the compiled step."""
+        group, direction = part.group, part.direction
+        asked = (bool(group["fused"]) and all(map(is_accelerated, part.params))) or (
+            is_forced()
+            and group["foreach"] is None
+            and group["fused"] is not False
+            and not group["capturable"]
+            and not any(param.is_meta for param in part.params)
+        )
+        return (
+            asked
+            and not group["differentiable"]
+            # Codes of 8 bits, and products of matrices, are no single pass anyway.
+            and direction.elementwise
+            and all(part.format.coding(b) in (FULL, BFLOAT16, SHARED) for b in direction.buffers)
+            and are_plain(part.params)
+            # Dispatch modes (fake tensors, copies of saved tensors) must see torch's own kernels.
+            and not torch._C._len_torch_dispatch_stack()
+        )
+
+    def step(self, part: Part, idle: Callable[[], list[Tensor]], state: State) -> Part | None:
         """Update these parameters; return those that have to take another path, or None.
 
-        Once a compilation has failed, all of them have to.
-
-        Args:
-            part: the parameters that have a gradient.
-            idle: those that have none but a state of the same direction and format. Where
-                gradients come and go, they are compiled too, and keep their values.
-            state: of all parameters.
+        Once a compilation has failed, all of them have to. Where gradients come and go, the idle
+        parameters are compiled too, and keep their values.
         """
         if self._has_failed:
             return part
         flags = [True] * len(part.params)
-        if idle and self._come_and_go(part, idle):
-            part, flags = _with_idle(part, idle, state)
+        resting = idle()
+        if resting and self._come_and_go(part, resting):
+            part, flags = _with_idle(part, resting, state)
         remaining = []
         for bucket in buckets(part.params):
             moving = [flags[i] for i in bucket]

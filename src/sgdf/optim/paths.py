@@ -5,8 +5,8 @@ Lists are worked off in chunks, which bounds the temporaries whatever the size o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -20,6 +20,8 @@ from .direction_table import Direction, Group
 from .foreach import Number
 from .noise import Noise
 from .state import Format
+
+State = Mapping[Tensor, Mapping[str, Tensor]]
 
 PLAIN_TYPES = frozenset(_foreach_supported_types)
 
@@ -62,6 +64,22 @@ class Part(NamedTuple):
         return Noise(
             self.indices[i] if self.indices else -1, count, param.shape, param.device, start
         )
+
+
+class Backend(Protocol):
+    """Steps that keep something from one to the next: addresses of tensors, compiled code."""
+
+    def wants(self, part: Part) -> bool:
+        """Return whether options, types and devices ask for this step."""
+
+    def step(self, part: Part, idle: Callable[[], list[Tensor]], state: State) -> Part | None:
+        """Update these parameters; return those that have to take another path, or None.
+
+        Args:
+            part: the parameters that have a gradient.
+            idle: returns those that have none, but a state of the same direction and format.
+            state: of all parameters.
+        """
 
 
 # One parameter after the other.

@@ -20,7 +20,7 @@ from __future__ import annotations
 import ctypes
 import functools
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, repeat
 from operator import is_, itemgetter
 from pathlib import Path
@@ -31,13 +31,11 @@ from torch import Tensor
 from torch.autograd.graph import increment_version
 
 from ..codings import BFLOAT16, FULL, SHARED, Coding
-from ..direction_table import DIRECTIONS, Direction, Group, NativeNumbers
-from ..paths import Part, are_plain
+from ..direction_table import DIRECTIONS, Group, NativeNumbers
+from ..paths import Part, State, are_plain
 from ..state import FORMATS
 from . import build
 from .memory import CODES, aligned, may_be_stepped, spans
-
-State = Mapping[Tensor, Mapping[str, Tensor]]
 
 # Fields of the struct Tensor in kernels.c, 8 bytes each.
 _FIELDS = (
@@ -336,50 +334,44 @@ class NativeSteps:
                 self._take(table, known.group)
         return True
 
-    def step(self, part: Part, state: State) -> bool:
-        """Update these parameters, or change nothing and return False."""
+    def wants(self, part: Part) -> bool:
+        """Return whether the native step is requested, or allowed because no path is."""
+        group = part.group
+        asked = group["fused"] or (group["fused"] is None and group["foreach"] is None)
+        return (
+            asked
+            and part.direction.native_code is not None
+            # Dispatch modes (fake tensors, copies of saved tensors) only see torch's own kernels.
+            and not torch._C._len_torch_dispatch_stack()
+            and not group["differentiable"]
+            and not group["capturable"]
+            and are_plain(part.params)
+            and not native_fault()
+        )
+
+    def step(self, part: Part, idle: Callable[[], list[Tensor]], state: State) -> Part | None:
+        """Update these parameters and return None, or change nothing and return them."""
         group = part.group
         known = self._known.get(id(group))
         if known is None or known.group is not group or known.options != _options(group):
             known = self._known[id(group)] = _Known(group, _options(group), [])
         kind = part.direction, part.format
         table = next((t for t in known.tables if (t.direction, t.format) == kind), None)
-        new: TensorTable | None = None
         copies: list[Tensor] = []  # kept until the native call has returned
-        if not _may_step(group, part.direction, part.params) or native_fault():
-            pass
-        elif table is not None and table.refill(part.params, state):
-            new = table
-        else:
-            with torch.no_grad():
-                copies = aligned(part.params, part.grads)
-            new = TensorTable.of(part, copies)
-        if new is not table:
+        if table is None or not table.refill(part.params, state):
             if table is not None:
                 known.tables.remove(table)
-            if new is not None:
-                known.tables.append(new)
-        if new is None:
-            return False
-        self._take(new, group)
-        return True
+            with torch.no_grad():
+                copies = aligned(part.params, part.grads)
+            table = TensorTable.of(part, copies)
+            if table is None:
+                return part
+            known.tables.append(table)
+        self._take(table, group)
+        return None
 
 
 def _options(group: Group) -> tuple[Any, ...]:
     """Return the options that decide which native steps a group takes."""
     names = ("fused", "foreach", "differentiable", "capturable", "state_format")
     return (*(group[name] for name in names), group["stochastic_rounding"], group.get("direction"))
-
-
-def _may_step(group: Group, direction: Direction, params: list[Tensor]) -> bool:
-    """Return whether the native step is requested, or allowed because no path is."""
-    asked = group["fused"] or (group["fused"] is None and group["foreach"] is None)
-    return (
-        asked
-        and direction.native_code is not None
-        # Dispatch modes (fake tensors, copies of saved tensors) only see torch's own kernels.
-        and not torch._C._len_torch_dispatch_stack()
-        and not group["differentiable"]
-        and not group["capturable"]
-        and are_plain(params)
-    )
