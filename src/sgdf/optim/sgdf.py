@@ -50,7 +50,8 @@ class SGDF(FilterOptimizer):
             given and the native step is not available, except with ``differentiable``.
         fused: update everything in one native call; the default on the CPU if there is a C
             compiler. The first use builds it. Without a compiler foreach is used instead,
-            with a warning if this is True. Refused for parameters on an accelerator.
+            with a warning if this is True. On an accelerator True makes the optimizer compile its
+            step, which takes up to a minute.
         capturable: keep the step count on the parameter's device, for CUDA graphs.
         differentiable: let autograd run through the step.
         state_format: ``"full"`` keeps the state in float32, or in the parameter's

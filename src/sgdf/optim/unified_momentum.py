@@ -44,7 +44,7 @@ class UnifiedMomentum(BaseOptimizer):
         decoupled_weight_decay: decay the parameters directly, as AdamW does.
         maximize: ascend instead of descend.
         foreach: update lists of parameters at once, as in :class:`sgdf.SGDF`.
-        fused: update everything in one native call, as in :class:`sgdf.SGDF`.
+        fused: update everything in one call, as in :class:`sgdf.SGDF`.
         capturable: keep the step count on the parameter's device, for CUDA graphs.
         differentiable: let autograd run through the step.
         state_format: ``"full"``, ``"bfloat16"`` or ``"int8"``, as in :class:`sgdf.SGDF`.
