@@ -220,7 +220,7 @@ static uint32_t set_apart(float *x, uint8_t *lost, int size)
     return largest_bits(x, size);
 }
 
-enum { CHUNK = 768 }; /* elements that are encoded at a time, at most */
+enum { CHUNK = 512 }; /* elements that are encoded at a time, at most */
 
 /* A block whose numbers are all smaller than `smallest` counts as zero. All scales are computed
    first, so that their divisions overlap. Whole blocks have loops of their own, whose number of
