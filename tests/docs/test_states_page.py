@@ -11,6 +11,7 @@ from sgdf.bench.report.statistics import Sample, holm, p_value
 from sgdf.bench.spec.read import load
 
 PAGE = (ROOT / "docs/results/states.md").read_text()
+README = (ROOT / "README.md").read_text()
 WORDS = " ".join(PAGE.split())
 DIGITS = {"digits": 5, "characters": 4, "cifar100": 4, "ptb": 4}
 TESTS = {
@@ -69,6 +70,17 @@ def test_the_tables_are_those_of_the_records(task):
     names = [name for name in settings_of(task) if not name.startswith("full")]
     for line in (full_row(task), *(row(task, name) for name in names)):
         assert line in PAGE
+
+
+def test_the_losses_in_the_readme():
+    settings = settings_of("characters")
+    for name in ("full", "bfloat16", "int8", "block", "bfloat16-block", "int8-block"):
+        loss = settings[name]["figures of the last epoch"]["train loss"]
+        shown = f"{loss['mean']:.3f} ± {loss['standard deviation']:.3f}"
+        (line,) = (line for line in README.splitlines() if line.startswith(f'| `"{name}"` |'))
+        assert line.endswith(f"| {shown} |")
+    perplexity = of_full_state("ptb", "test perplexity")
+    assert f"{difference('ptb', 'block', 'test perplexity').mean / perplexity:.1%}" == "1.5%"
 
 
 def test_no_small_state_of_the_same_filter_differs_significantly():
