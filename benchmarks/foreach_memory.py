@@ -12,7 +12,7 @@ import torch
 
 import sgdf
 from sgdf.analysis.cost.measure import temporary_bytes
-from sgdf.optim import paths
+from sgdf.optim import chunks
 
 GIGABYTE = 2**30
 MOST = 256 * 2**20
@@ -44,7 +44,7 @@ def peak(shapes, dtype, options):
 
 def main():
     """Measure and print."""
-    paths.CPU_CHUNK_BYTES = paths.CHUNK_BYTES
+    chunks.CPU_CHUNK_BYTES = chunks.CHUNK_BYTES
     for dtype in (torch.float32, torch.bfloat16):
         for name, shapes_of in MODELS.items():
             for options in OPTIONS if name == "one matrix" else OPTIONS[:1]:

@@ -40,7 +40,7 @@ import sgdf
 from sgdf.optim import compiled
 from sgdf.optim.base import BaseOptimizer
 from sgdf.optim.direction_table import DIRECTIONS
-from sgdf.optim.paths import Part
+from sgdf.optim.part import Part
 from sgdf.optim.state import FORMATS
 
 VERSIONS = {"torch": "2.13.0+cpu", "triton": "3.9.0"}

@@ -19,7 +19,7 @@ from operations import Operations
 from sgdf.optim import compiled, foreach
 from sgdf.optim.direction_table import DIRECTIONS
 from sgdf.optim.noise import SEED, noise_key, noise_keys
-from sgdf.optim.paths import Part
+from sgdf.optim.part import Part
 from sgdf.optim.state import FORMATS
 
 SHAPES = (70, 80), (5,), (), (3, 4, 5), (64, 70)

@@ -25,7 +25,7 @@ from formats import (
     take_steps,
 )
 from native_tensors import takes_native_step
-from sgdf.optim import paths
+from sgdf.optim import chunks
 from sgdf.optim.noise import Noise
 from sgdf.optim.state import FORMATS as ROWS_OF_FORMATS
 from temporaries import PeakTemporaries
@@ -271,7 +271,7 @@ def test_a_large_tensor_is_stepped_in_parts(state_format, shape, dtype, monkeypa
     runs = []
     budget = 400_000
     for cut in (False, True):
-        monkeypatch.setattr(paths, "CPU_CHUNK_BYTES", budget if cut else 10**9)
+        monkeypatch.setattr(chunks, "CPU_CHUNK_BYTES", budget if cut else 10**9)
         (param,) = parameters((shape,), dtype)
         optimizer = build(
             *(CASES[0], [param], "foreach"),
@@ -300,7 +300,7 @@ def test_a_large_tensor_is_stepped_in_parts(state_format, shape, dtype, monkeypa
 def test_orthogonal_directions_are_not_cut(state_format, monkeypatch):
     runs = []
     for budget in (10**9, 100_000):
-        monkeypatch.setattr(paths, "CPU_CHUNK_BYTES", budget)
+        monkeypatch.setattr(chunks, "CPU_CHUNK_BYTES", budget)
         params = parameters(((90, 80), (6000,)))
         optimizer = sgdf.FilterMuon(params, foreach=True, state_format=state_format)
         take_steps(optimizer, 3)

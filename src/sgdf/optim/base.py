@@ -30,12 +30,9 @@ from .missing_options import advice, without_switched_off
 from .native.memory import is_supported
 from .native.step import NativeSteps, native_fault
 from .options import is_flag, is_rate
+from .part import Backend, Part, check_dense, read_only
 from .paths import (
-    Backend,
-    Part,
-    check_dense,
     filter_input,
-    read_only,
     rounds,
     step_foreach,
     step_single,

@@ -22,14 +22,10 @@ from .codings import BFLOAT16, FULL, SHARED
 from .direction_table import DIRECTIONS
 from .foreach import Number
 from .noise import Key, Noise, noise_keys
+from .part import Part, State, are_plain, as_real, buckets
 from .paths import (
     Lists,
-    Part,
-    State,
     Update,
-    are_plain,
-    as_real,
-    buckets,
     moved_lr,
     number_dtype,
     rounds,

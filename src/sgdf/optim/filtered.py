@@ -23,13 +23,14 @@ from torch.optim import LBFGS, Optimizer, SparseAdam
 from ..filter import check_filter_options
 from . import checkpoints, fork
 from .base import BaseOptimizer
+from .chunks import chunk_bytes
 from .codings import buffer_dtype
 from .direction_table import Group, filter_numbers, filter_one, recalled_filter
 from .filter_optimizer import FilterOptimizer
 from .foreach import filter_gradients
 from .noise import Noise
 from .options import check_like, is_flag
-from .paths import are_plain, as_real, buckets, check_dense, chunk_bytes, read_only
+from .part import are_plain, as_real, buckets, check_dense, read_only
 from .rehearsal import Rehearsal
 from .state import FORMATS, FULL_FORMAT, Layout, check_format, stored_format
 

@@ -1,86 +1,25 @@
 """The steps in torch's own operations: one parameter after the other, or lists of them.
 
-Lists are worked off in chunks, which bounds the temporaries whatever the size of the model.
+Lists are worked off in chunks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.optim import Optimizer
-from torch.optim.optimizer import _foreach_supported_types
 
 from ..filter import next_shared_variance
 from . import rounding
+from .chunks import Piece, chunks, stored_tensors
 from .codings import buffer_dtype
 from .direction_table import Direction, Group
 from .foreach import Number
 from .noise import Noise
+from .part import Part, are_plain, as_real, buckets
 from .state import Format
-
-State = Mapping[Tensor, Mapping[str, Tensor]]
-
-PLAIN_TYPES = frozenset(_foreach_supported_types)
-
-CHUNK_BYTES = 192 * 2**20
-"""The most bytes of temporaries on an accelerator, about: few calls, each large enough."""
-CPU_CHUNK_BYTES = 8 * 2**20
-"""The same on the CPU, where temporaries should stay in the caches."""
-
-
-class Part(NamedTuple):
-    """The parameters of a group that have a gradient, one direction and one format."""
-
-    group: Group
-    direction: Direction
-    format: Format
-    params: list[Tensor]
-    grads: list[Tensor]
-    steps: list[Tensor]
-    indices: list[int]
-    """The index of each parameter in the optimizer; empty if nothing is rounded with noise."""
-    columns: list[list[Tensor]]
-    """The tensors of the state, a list for each key of the format."""
-
-    def of(self, positions: Sequence[int]) -> Part:
-        """Return the part that consists of the parameters at these positions."""
-        params, grads, steps, *columns = (
-            [column[i] for i in positions]
-            for column in (self.params, self.grads, self.steps, *self.columns)
-        )
-        indices = [self.indices[i] for i in positions] if self.indices else []
-        return self._replace(
-            params=params, grads=grads, steps=steps, indices=indices, columns=columns
-        )
-
-    def noise(self, i: int, param: Tensor, count: float | Tensor, start: int = 0) -> Noise:
-        """Return the random numbers for a parameter of the list, or the part of it from ``start``.
-
-        ``param`` is the parameter or this part.
-        """
-        return Noise(
-            self.indices[i] if self.indices else -1, count, param.shape, param.device, start
-        )
-
-
-class Backend(Protocol):
-    """Steps that keep something from one to the next: addresses of tensors, compiled code."""
-
-    def wants(self, part: Part) -> bool:
-        """Return whether options, types and devices ask for this step."""
-
-    def step(self, part: Part, idle: Callable[[], list[Tensor]], state: State) -> Part | None:
-        """Update these parameters; return those that have to take another path, or None.
-
-        Args:
-            part: the parameters that have a gradient.
-            idle: returns those that have none, but a state of the same direction and format.
-            state: of all parameters.
-        """
-
 
 # One parameter after the other.
 
@@ -122,7 +61,7 @@ def step_foreach(part: Part) -> None:
         update = Update.of(group, moved_lr(group["lr"], param.device, number_dtype(param)))
         counts = {i: _count(group, part.steps[i]) for i in bucket}
         squares = _sums_of_squares(part, bucket)
-        for chunk in _chunks(part, bucket):
+        for chunk in chunks(part, bucket):
             _step_chunk(part, chunk, counts, update, squares)
         if squares:
             variances = shared_variances(part.direction, part.format, part.columns)
@@ -228,7 +167,7 @@ def _step_chunk(
             piece.of(part.params[piece.position]), piece.of(part.grads[piece.position]), *stored
         )
         for piece in chunk
-        for stored in [_stored(part, piece)]
+        for stored in [stored_tensors(part, piece)]
     ]
     params, grads, *columns = map(list, zip(*rows, strict=True))
     steps = [counts[piece.position] for piece in chunk]
@@ -256,22 +195,6 @@ def _as_dtype(tensors: list[Tensor], dtype: torch.dtype) -> list[Tensor]:
     copies = [torch.empty_like(tensor, dtype=dtype) for tensor in tensors]
     torch._foreach_copy_(copies, tensors)
     return copies
-
-
-def _stored(part: Part, piece: Piece) -> list[Tensor]:
-    """Return the tensors of a piece's state."""
-    keys = part.format.keys(part.direction.buffers)
-    tensors = [column[piece.position] for column in part.columns]
-    if piece.is_whole:
-        return tensors
-    return [
-        tensor
-        if not tensor.dim()  # one number for the whole tensor
-        else piece.of_scales(tensor)
-        if key.endswith("_scale")
-        else piece.of(tensor)
-        for key, tensor in zip(keys, tensors, strict=True)
-    ]
 
 
 def _sums_of_squares(part: Part, bucket: list[int]) -> dict[int, Tensor]:
@@ -306,114 +229,6 @@ def update_variances(
     for param, variance, square in zip(params, variances, squares, strict=True):
         mean = square / max(1, param.numel())
         variance.copy_(next_shared_variance(variance, mean, beta2, weight))
-
-
-# Pieces of tensors.
-
-
-class Piece(NamedTuple):
-    """A whole tensor, or a part of it: some of its rows, or a part of one row."""
-
-    position: int
-    """Of the parameter in its list."""
-    start: int = 0
-    """Number of the first element in the whole tensor, in row-major order."""
-    row: int | None = None
-    """The row; None for several, and for vectors."""
-    first: int = 0
-    last: int = -1
-    """The range of rows, or of elements in the row; the last one is -1 for a whole tensor."""
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether it is the whole tensor."""
-        return self.last < 0
-
-    def of(self, tensor: Tensor) -> Tensor:
-        """Return this part of a tensor of the parameter's shape; a view if its rows are dense."""
-        if self.is_whole:
-            return tensor
-        return (tensor if self.row is None else tensor[self.row].reshape(-1))[
-            self.first : self.last
-        ]
-
-    def of_scales(self, scales: Tensor) -> Tensor:
-        """Return the scales of this part, as a view."""
-        if self.row is None and scales.dim() > 1:
-            return scales[self.first : self.last]
-        of_row = scales if self.row is None else scales[self.row]
-        return of_row[self.first // rounding.BLOCK : -(-self.last // rounding.BLOCK)]
-
-
-def _chunks(part: Part, bucket: list[int]) -> Iterator[list[Piece]]:
-    """Yield the parameters of a bucket, or parts of them, so that their temporaries are bounded."""
-    if _is_compiling():  # a compiled step has no temporaries
-        yield [Piece(i) for i in bucket]
-        return
-    most = _chunk_size(part, part.params[bucket[0]])
-    chunk: list[Piece] = []
-    size = 0
-    for i in bucket:
-        pieces = _pieces(part, i, most)
-        if chunk and (len(pieces) > 1 or size + part.params[i].numel() > most):
-            yield chunk
-            chunk, size = [], 0
-        if len(pieces) > 1:
-            yield from ([piece] for piece in pieces)
-        else:
-            chunk += pieces
-            size += part.params[i].numel()
-    if chunk:
-        yield chunk
-
-
-def _chunk_size(part: Part, param: Tensor) -> int:
-    """Return how many elements have about ``CHUNK_BYTES`` of temporaries."""
-    group, wide = part.group, buffer_dtype(param).itemsize
-    lists = 3  # two, and the larger list of a cut tensor
-    lists += bool(group["maximize"] or group["weight_decay"])
-    lists += 2 * (param.dtype.itemsize < wide)  # gradients and parameters
-    lists += sum(part.format.coding(buffer).is_random for buffer in part.direction.buffers)
-    noise = 48 if part.indices else 0  # integers of 64 bits, and what rounding allocates
-    return max(rounding.BLOCK, chunk_bytes(param) // (lists * wide + noise))
-
-
-def chunk_bytes(param: Tensor) -> int:
-    """Return about how many bytes of temporaries a chunk may have on the device of ``param``."""
-    return CPU_CHUNK_BYTES if param.is_cpu else CHUNK_BYTES
-
-
-def _pieces(part: Part, i: int, most: int) -> list[Piece]:
-    """Return a parameter in pieces of about ``most`` elements, if its direction allows that."""
-    param = part.params[i]
-    size = param.numel()
-    written = [param, *(column[i] for column in part.columns)]
-    if size <= most or not part.direction.elementwise or not are_plain(written):
-        return [Piece(i)]
-    if param.dim() == 1:
-        step = most - most % rounding.BLOCK
-        return [
-            Piece(i, start, first=start, last=min(start + step, size))
-            for start in range(0, size, step)
-        ]
-    rows = len(param)
-    length = size // rows
-    if length <= most or not all(_has_dense_rows(tensor, param) for tensor in written):
-        step = max(1, most // length)
-        return [
-            Piece(i, first * length, first=first, last=min(first + step, rows))
-            for first in range(0, rows, step)
-        ]
-    step = most - most % rounding.BLOCK
-    return [
-        Piece(i, row * length + first, row, first, min(first + step, length))
-        for row in range(rows)
-        for first in range(0, length, step)
-    ]
-
-
-def _has_dense_rows(tensor: Tensor, param: Tensor) -> bool:
-    return tensor.shape != param.shape or tensor[0].is_contiguous()
 
 
 # What both need.
@@ -474,9 +289,6 @@ def _is_compiling() -> bool:
     return torch.compiler.is_compiling()
 
 
-# Which tensors a path supports.
-
-
 def uses_foreach(group: Group, params: list[Tensor]) -> bool:
     """Return whether lists are requested; by default they are used if all types allow it.
 
@@ -487,48 +299,3 @@ def uses_foreach(group: Group, params: list[Tensor]) -> bool:
     if group["foreach"] is None:
         return group["fused"] is not False and are_plain(params)
     return bool(group["foreach"])
-
-
-def are_plain(params: list[Tensor]) -> bool:
-    """Return whether all parameters are of types that torch's foreach kernels support."""
-    return PLAIN_TYPES.issuperset(map(type, params))
-
-
-def check_dense(optimizer: Optimizer, grads: list[Tensor]) -> None:
-    """Raise if a gradient is sparse."""
-    if any([grad.layout is not torch.strided for grad in grads]):  # noqa: C419 (a list is twice as fast)
-        (grad, *_) = (grad for grad in grads if grad.layout is not torch.strided)
-        raise RuntimeError(
-            f"{type(optimizer).__name__} does not support sparse gradients, got one of "
-            f"layout {grad.layout} and shape {tuple(grad.shape)}; an Embedding makes dense ones "
-            "with sparse=False"
-        )
-
-
-def read_only(grads: list[Tensor], *written: list[Tensor]) -> list[Tensor]:
-    """Return the gradients, copied where one begins in memory where a written tensor does.
-
-    Otherwise a step would change a gradient before it has read it, on each path at another time.
-    """
-    columns = grads, *written
-    if torch.compiler.is_compiling() or not all(map(are_plain, columns)):
-        return grads
-    addresses = {
-        address for column in written for tensor in column if (address := tensor.data_ptr())
-    }
-    return [grad.clone() if grad.data_ptr() in addresses else grad for grad in grads]
-
-
-def as_real(param: Tensor, grad: Tensor, *buffers: Tensor) -> tuple[Tensor, ...]:
-    """Return complex tensors as pairs of reals; parameter and buffers as views, to write to."""
-    if not param.is_complex():
-        return param, grad, *buffers
-    return tuple(map(torch.view_as_real, (param, grad.resolve_conj(), *buffers)))
-
-
-def buckets(params: list[Tensor]) -> list[list[int]]:
-    """Return the indices grouped by device and dtype, as foreach kernels need them."""
-    buckets: dict[Any, list[int]] = {}
-    for index, param in enumerate(params):
-        buckets.setdefault((param.device, param.dtype), []).append(index)
-    return list(buckets.values())

@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim import optimizer as torch_optimizer
 
-from .paths import PLAIN_TYPES
+from .part import PLAIN_TYPES
 
 Entry = dict[str, Any]
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ..codings import SHARED, buffer_dtype
-from ..paths import PLAIN_TYPES
+from ..part import PLAIN_TYPES
 from ..rounding import blocks_of
 from ..state import Format
 

@@ -32,7 +32,7 @@ from torch.autograd.graph import increment_version
 
 from ..codings import BFLOAT16, FULL, SHARED, Coding
 from ..direction_table import DIRECTIONS, Group, NativeNumbers
-from ..paths import Part, State, are_plain
+from ..part import Part, State, are_plain
 from ..state import FORMATS
 from . import build
 from .memory import CODES, aligned, may_be_stepped, spans
