@@ -48,6 +48,8 @@ benchmarks: .venv/installed-dev ## measure the import, the first step, what a st
 	$(BIN)/python benchmarks/import_time.py
 	$(BIN)/python benchmarks/first_use.py
 	$(BIN)/python benchmarks/cost_table.py
+	$(BIN)/python benchmarks/state_formats.py
+	$(BIN)/python benchmarks/foreach_memory.py
 	$(BIN)/python benchmarks/monitor_cost.py
 	$(BIN)/python benchmarks/probes.py
 	$(BIN)/python benchmarks/bench_start.py
