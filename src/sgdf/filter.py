@@ -262,11 +262,30 @@ def next_shared_variance(
 ) -> Tensor:
     """Return the variance of a whole tensor, given the mean square of this step's deviations.
 
-    ``weight`` is ``1 - beta2``, which a tensor of float32 would lose half of its digits by.
-
+    ``weight`` is ``1 - beta2``: computed from a float32 tensor it would lose half of its digits.
     A mean square that is not finite changes nothing: one element would spoil all others.
     """
     return torch.where(square.isfinite(), beta2 * var + weight * square, var)
+
+
+def previous_shared_variance(
+    grad: Tensor, mean: Tensor, var: Tensor, step: float, *, betas: tuple[float, float], **rest: Any
+) -> Tensor:
+    """Return the variance that ``filter_by_tensor`` has used in the step that has left this state.
+
+    It is scaled so that it gives the same gain without the lag. The mean square of the step is
+    taken out again. With betas[1] = 0 nothing older is left, and the present one is returned.
+    """
+    if step <= 1:
+        return torch.zeros_like(var)
+    rest.pop("eps")
+    now, then = (
+        filter_scalars(step, betas=betas, lag=lag, **rest).residual_weight for lag in (0, 1)
+    )
+    beta2 = betas[1]
+    square = (grad - mean).square().mean()
+    before = (var - (1.0 - beta2) * square) / beta2 if beta2 else var
+    return torch.where(square.isfinite(), before, var).clamp_min(0.0) * (now / then)
 
 
 def estimate_gradient(

@@ -70,7 +70,7 @@ def test_wheel_is_complete_and_importable(tmp_path):
     names = zipfile.ZipFile(wheel).namelist()
     sources = {
         str(path.relative_to(ROOT / "src"))
-        for pattern in ("*.py", "*.c", "*.toml", "*.css", "*.js", "py.typed")
+        for pattern in ("*.py", "*.c", "*.h", "*.toml", "*.css", "*.js", "py.typed")
         for path in (ROOT / "src").rglob(pattern)
     }
     assert {

@@ -28,6 +28,7 @@ from formats import (
     each_step_path,
     parameters,
     states,
+    stored_numbers,
     take_steps,
 )
 
@@ -192,8 +193,8 @@ def test_loading_from_every_format_into_every_other(theirs, ours):
     if ours == theirs:
         assert_equal(states(other), states(optimizer))
     for param, twin in zip(params, twins, strict=True):
-        count, exact = optimizer._recalled_state(optimizer.param_groups[0], param)
-        own_count, numbers = other._recalled_state(group, twin)
+        count, exact = stored_numbers(optimizer, optimizer.param_groups[0], param)
+        own_count, numbers = stored_numbers(other, group, twin)
         assert own_count == count == 4
         for buffer, own, their in zip(("exp_avg", "exp_var"), numbers, exact, strict=True):
             if ours == theirs:
@@ -294,8 +295,8 @@ def test_a_training_is_taken_over_into_a_format(state_format, running):
     optimizer = sgdf.take_over(other, lr=0.1, state_format=state_format)
     assert optimizer.param_groups[0]["state_format"] == state_format
     for param in params:
-        _, numbers = optimizer._recalled_state(optimizer.param_groups[0], param)
-        _, theirs = exact._recalled_state(exact.param_groups[0], param)
+        _, numbers = stored_numbers(optimizer, optimizer.param_groups[0], param)
+        _, theirs = stored_numbers(exact, exact.param_groups[0], param)
         for buffer, own, their in zip(("exp_avg", "exp_var"), numbers, theirs, strict=True):
             assert_rounded(own, their, state_format, buffer)
     take_steps(optimizer, 2)
@@ -318,8 +319,8 @@ def test_a_filters_state_is_loaded_from_every_format(theirs, ours):
     assert second.param_groups[0]["filter_state_format"] == ours
     for param, twin in zip(params, twins, strict=True):
         assert torch.equal(second.state[twin]["exp_avg"], first.state[param]["exp_avg"])  # Adam's
-        _, exact = first._recalled_state(first.param_groups[0], param)
-        _, numbers = second._recalled_state(second.param_groups[0], twin)
+        _, exact = stored_numbers(first, first.param_groups[0], param)
+        _, numbers = stored_numbers(second, second.param_groups[0], twin)
         for buffer, own, their in zip(("exp_avg", "exp_var"), numbers, exact, strict=True):
             if ours == theirs:
                 assert torch.equal(own, their)

@@ -455,3 +455,13 @@ def test_a_running_variance_follows_its_recursion(variance_ratios, name, step):
 def test_a_running_variance_rounded_to_nearest_does_not(variance_ratios, name, step):
     _, nearest = variance_ratios[name, step]
     assert nearest > 1.3
+
+
+def test_the_largest_numbers_do_not_spoil_their_block():
+    """Their scale would be infinite, and all numbers of the block not a number."""
+    x = torch.full((256,), 1e30)
+    x[3] = 3.3e38
+    codes, scales = encode_float8(x, torch.full((256,), 0x8000, dtype=torch.int32))
+    decoded = decode_float8(codes, scales)
+    assert decoded.isfinite().all()
+    assert decoded[3] > 2.9e38

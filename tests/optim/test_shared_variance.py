@@ -128,3 +128,23 @@ def test_complex_and_small_parameters_have_a_variance_for_each_element():
     optimizer.step()
     for param in params:
         assert optimizer.state[param]["exp_var"].shape == param.shape
+
+
+@pytest.mark.parametrize("state_format", ["block", "int8-block"])
+def test_the_monitor_recalls_the_gain_of_the_step(state_format):
+    """The step used the variance of the step before, which its state has no more."""
+    param = torch.nn.Parameter(torch.zeros(64, 100))
+    optimizer = sgdf.SGDF([param], lr=1.0, state_format=state_format, foreach=False)
+    generator = torch.Generator().manual_seed(0)
+    for step in range(1, 40):
+        before = param.detach().clone()
+        param.grad = torch.randn(64, 100, generator=generator) * (10.0 if step > 30 else 1.0)
+        optimizer.step()
+        moved = before - param.detach()
+        (group,) = optimizer.param_groups
+        count, buffers = optimizer._recalled_state(group, param)
+        estimate, gain, _ = optimizer._recalled(group, param.grad, count, *buffers)
+        error = (estimate - moved).norm() / moved.norm()
+        # The mean that is stored has been rounded.
+        assert error < (1e-3 if state_format == "block" else 0.02)
+        assert (gain == 0).all() == (step == 1)

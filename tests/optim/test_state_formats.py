@@ -470,3 +470,64 @@ def test_the_monitor_sees_the_gains_of_full_state(state_format):
     tolerance = 0.15 if state_format in SHARING else 0.02
     for key in ("gain_mean", "powered_gain_mean", "cosine", "update_ratio"):
         assert totals[state_format][key] == pytest.approx(totals["full"][key], rel=tolerance), key
+
+
+@needs_native
+def test_none_stands_for_false_on_every_path():
+    for path in ({}, {"foreach": True}, {"foreach": False}):
+        (param,) = parameters(((5,),), torch.bfloat16)
+        optimizer = sgdf.SGDF([param], lr=0.1, stochastic_rounding=None, **path)
+        param.grad = torch.ones_like(param)
+        optimizer.step()
+        assert optimizer.state[param]["step"] == 1
+
+
+def test_a_wrong_format_in_one_group_leaves_all_groups_unchanged():
+    params = parameters(((90, 80), (90, 80)))
+    optimizer = sgdf.SGDF([{"params": [param]} for param in params], lr=0.1)
+    for param in params:
+        param.grad = torch.ones_like(param)
+    optimizer.step()
+    optimizer.param_groups[1]["state_format"] = "int8"
+    before = [param.detach().clone() for param in params]
+    with pytest.raises(RuntimeError, match="was its group's"):
+        optimizer.step()
+    for param, start in zip(params, before, strict=True):
+        assert torch.equal(param, start)
+        assert optimizer.state[param]["step"] == 1
+
+
+class Sharded(torch.nn.Parameter):
+    """Looks like a parameter that is spread over processes."""
+
+    def to_local(self):
+        """Return the part of this process."""
+        return self
+
+
+@pytest.mark.parametrize(
+    ("options", "is_refused"),
+    [
+        ({"state_format": "int8"}, True),
+        ({"state_format": "bfloat16-block"}, True),
+        ({"stochastic_rounding": True}, True),
+        ({"state_format": "block"}, False),
+        ({}, False),
+    ],
+)
+def test_sharded_parameters_that_need_noise_are_refused(options, is_refused):
+    param = Sharded(torch.ones(90, 80, dtype=torch.bfloat16))
+    if not is_refused:
+        sgdf.SGDF([param], lr=0.1, **options)
+        return
+    with pytest.raises(RuntimeError, match="does not support Sharded parameters yet"):
+        sgdf.SGDF([param], lr=0.1, **options)
+
+
+def test_filtered_refuses_sharded_parameters_before_anything_has_changed():
+    param = Sharded(torch.ones(90, 80))
+    optimizer = sgdf.filtered(torch.optim.SGD)([param], lr=0.1, filter_state_format="int8")
+    param.grad = torch.ones(90, 80)
+    with pytest.raises(RuntimeError, match="does not support Sharded parameters yet"):
+        optimizer.step()
+    assert not optimizer.state.get(param)

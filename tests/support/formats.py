@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from cases import CASES, Case, describe
+from sgdf.optim.base import BaseOptimizer
 
 FORMATS = ("full", "bfloat16", "int8", "block", "bfloat16-block", "int8-block")
 WITH_CODES = ("int8", "int8-block")
@@ -126,3 +127,10 @@ def assert_alike(ours: Any, theirs: Any, flips: float = 1e-3, rtol: float = 1e-4
 def states(optimizer: torch.optim.Optimizer) -> list[dict[str, torch.Tensor]]:
     """Return the states of all parameters, in their order."""
     return [optimizer.state[p] for group in optimizer.param_groups for p in group["params"]]
+
+
+def stored_numbers(optimizer, group, param):
+    """Return the step count and the filter's buffers, decoded, in the parameter's shape."""
+    if isinstance(optimizer, BaseOptimizer):
+        return BaseOptimizer._recalled_state(optimizer, group, param)
+    return optimizer._recalled_state(group, param)

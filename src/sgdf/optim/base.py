@@ -1,8 +1,8 @@
-"""The base class of all optimizers here: groups, closure, decay, loading, choice of a path.
+"""The base class of all optimizers here: options, groups, closure, loading, choice of a path.
 
-A subclass names its state and computes update directions from gradients. The rest of
-``torch.optim``'s contract is implemented here, in one class, because torch.compile and
-torch.optim expect it in one class: hence the length.
+A subclass names its directions; ``direction_table.py`` says what state they have, and how they are
+computed. torch.optim's contract is implemented here in one class, because torch.optim and
+torch.compile expect that: this is the reason for the length.
 """
 
 from __future__ import annotations
@@ -38,7 +38,14 @@ from .paths import (
     step_single,
     uses_foreach,
 )
-from .state import FORMATS, FULL_FORMAT, Layout, check_format, stored_format
+from .state import (
+    FORMATS,
+    FULL_FORMAT,
+    Layout,
+    check_format,
+    check_sharding,
+    stored_format,
+)
 
 # `torch.cuda.is_available()` takes 20 µs even in a torch that was built without CUDA.
 _BUILT_WITH_CUDA = torch.backends.cuda.is_built()  # type: ignore[no-untyped-call]  # torch's
@@ -74,11 +81,6 @@ class BaseOptimizer(Optimizer):
         if "_compiled" not in vars(self):  # a checkpoint that is loaded changes no list
             self._compiled = compiled.CompiledSteps()
 
-    def __getstate__(self) -> dict[str, Any]:
-        """Return what is pickled and copied: addresses and code of this process are not."""
-        own = ("_native", "_compiled")
-        return {name: value for name, value in super().__getstate__().items() if name not in own}
-
     # Methods that a subclass provides.
 
     def _check_options(self, group: Group) -> None:
@@ -105,8 +107,12 @@ class BaseOptimizer(Optimizer):
                 f"Invalid state_format: {group['state_format']!r}, {type(self).__name__} has no "
                 "variance"
             )
-        for name, default in (("state_format", "full"), ("stochastic_rounding", False)):
-            if group["differentiable"] and group[name] != default:
+        is_small = group["state_format"] != FULL_FORMAT.name
+        for name, is_given in (
+            ("state_format", is_small),
+            ("stochastic_rounding", group["stochastic_rounding"]),
+        ):
+            if group["differentiable"] and is_given:
                 raise RuntimeError(f"`{name}` does not support `differentiable`")
 
     @classmethod
@@ -257,6 +263,7 @@ class BaseOptimizer(Optimizer):
 
     def _check_step(self) -> None:
         """Raise every error that would interrupt a step, before anything has changed."""
+        compiled.is_forced()  # raises if the variable has another value
         capturing = is_capturing()
         for group in self.param_groups:
             if capturing and not group["capturable"]:
@@ -264,8 +271,12 @@ class BaseOptimizer(Optimizer):
                     f"Attempting CUDA graph capture of step() for an instance of "
                     f"{type(self).__name__} but param_groups' capturable is False."
                 )
-            grads = [grad for param in group["params"] if (grad := param.grad) is not None]
+            moving = [param for param in group["params"] if param.grad is not None]
+            grads = [grad for param in moving if (grad := param.grad) is not None]
             check_dense(self, grads)
+            for param in moving:
+                if state := self.state.get(param):
+                    self._layout_of(group, param).check(state, param)
             if group["capturable"] and any(grad.is_cpu for grad in grads):
                 raise AssertionError(
                     "If capturable=True, params and state_steps must be on supported "
@@ -315,8 +326,6 @@ class BaseOptimizer(Optimizer):
                 f"a parameter's state has no {missing}: was its group's direction or state_format "
                 "changed?"
             ) from None
-        for param, state in zip(params, states, strict=True):
-            layout.check(state, param)
         if stored != FULL_FORMAT.name or any(rounds(group, param) for param in params):
             of_all = (param for group in self.param_groups for param in group["params"])
             index_of = {param: index for index, param in enumerate(of_all)}
@@ -384,6 +393,8 @@ class BaseOptimizer(Optimizer):
         With ``fused=True`` the native step is built here, if it is for one of them; if that fails,
         this warns.
         """
+        for param in params:
+            check_sharding(param, group["state_format"], rounds(group, param))
         if not group["fused"]:
             return
         for param in params:

@@ -5,7 +5,7 @@ A buffer is a list of tensors: the numbers or their codes, and for codes of 8 bi
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import ClassVar
 
@@ -23,7 +23,7 @@ def buffer_dtype(param: Tensor) -> torch.dtype:
     return torch.promote_types(param.dtype, torch.float32)
 
 
-class Coding:
+class Coding(ABC):
     """The storage of a buffer."""
 
     suffixes: ClassVar[tuple[str, ...]] = ("",)
@@ -64,11 +64,6 @@ class Full(Coding):
         """Copy the numbers, if they are others than ``read`` has returned."""
         if numbers is not stored[0]:
             stored[0].copy_(numbers)
-
-    def stores(self, value: Tensor, param: Tensor) -> bool:
-        """Return whether these are numbers of the parameter's shape, in any dtype."""
-        is_coded = value.dtype in (torch.int8, torch.uint8)
-        return not is_coded and value.shape == param.shape
 
 
 class Bfloat16(Coding):

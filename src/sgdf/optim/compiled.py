@@ -150,10 +150,13 @@ def arguments_of(part: Part, moving: Sequence[bool] | None = None) -> tuple[Rule
         if is_capturable
         else [step.item() + 1.0 for step in part.steps]
     )
-    lr = group["lr"]
-    if isinstance(lr, Tensor) and lr.is_cpu:
-        lr = lr.item()
-    update = Update.of(group, moved_lr(lr, device, dtype))
+    # Options may be tensors: those on the CPU are read, which waits for nothing.
+    group = {
+        name: value.item() if isinstance(value, Tensor) and value.is_cpu else value
+        for name, value in group.items()
+        if name != "params"
+    }
+    update = Update.of(group, param, moved_lr(group["lr"], device, dtype))
     changing = (
         (update.lr, update.decay, update.shrinkage),
         direction.numbers(group, counts, dtype, format.shares_variance),

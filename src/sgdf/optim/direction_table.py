@@ -1,7 +1,8 @@
 """The directions that the optimizers move in, one row each.
 
 A row says what state a direction has, and how it is computed: for one tensor, for a list of
-tensors, and in ``native/kernels.c``. The equations are in ``sgdf.filter`` and ``sgdf.directions``.
+tensors, and in ``native/kernels.c``. The equations are in ``sgdf.filter`` and ``sgdf.directions``;
+momentum is short enough to stand here.
 """
 
 from __future__ import annotations

@@ -8,8 +8,9 @@ from typing import Any
 from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
-from ..filter import check_filter_options
+from ..filter import check_filter_options, previous_shared_variance
 from .base import BaseOptimizer
+from .codings import buffer_dtype
 from .direction_table import Group, filter_options, recalled_filter
 
 
@@ -31,6 +32,14 @@ class FilterOptimizer(BaseOptimizer):
     def _check_options(self, group: Group) -> None:
         super()._check_options(group)
         check_filter_options(**filter_options(group))
+
+    def _recalled_state(self, group: Group, param: Tensor) -> tuple[float, list[Tensor]]:
+        step, (exp_avg, exp_var) = super()._recalled_state(group, param)
+        if self._layout_of(group, param).format.shares_variance and param.grad is not None:
+            grad = self._seen(group, param.grad.to(buffer_dtype(param)), param)
+            options = filter_options(group)
+            exp_var = previous_shared_variance(grad, exp_avg, exp_var, step, **options)
+        return step, [exp_avg, exp_var]
 
     def _recalled(
         self, group: Group, grad: Tensor, step: float, *buffers: Tensor

@@ -32,7 +32,14 @@ from .noise import Noise
 from .options import check_like, is_flag
 from .part import are_plain, as_real, buckets, check_dense, read_only
 from .rehearsal import Rehearsal
-from .state import FORMATS, FULL_FORMAT, Layout, check_format, stored_format
+from .state import (
+    FORMATS,
+    FULL_FORMAT,
+    Layout,
+    check_format,
+    check_sharding,
+    stored_format,
+)
 
 _REFUSED: dict[type[Optimizer], str] = {
     LBFGS: "its line search evaluates the gradient several times in a step",
@@ -46,6 +53,8 @@ _OPTIONS: Group = {
     "filter_correction": "paper",
     "filter_state_format": "full",
 }
+_ELEMENT_BYTES = 64
+"""About the most temporaries of the filter for one element: with a state that is decoded."""
 _SUBCLASSES: dict[type[Optimizer], type[Optimizer]] = {}
 """The filtered class of each inner class, so that there is only one."""
 _COUNT, _STATE = "filter_step", ("filter_exp_avg", "filter_exp_var")
@@ -228,6 +237,10 @@ class Filtered(Optimizer):
         moving = list(chain.from_iterable(lists))
         all_grads = [grad for param in moving if (grad := param.grad) is not None]
         check_dense(self, all_grads)
+        for group, params in zip(self.param_groups, lists, strict=True):
+            if group["filter_state_format"] != FULL_FORMAT.name:
+                for param in params:
+                    check_sharding(param, group["filter_state_format"])
         entries = [self.state.get(param, {}) for param in moving]
         buffers = [entry[key] for entry in entries for key in entry.keys() & _ALL_KEYS]
         remaining = iter(read_only(all_grads, buffers))
@@ -411,7 +424,7 @@ def _chunks(params: list[Tensor], bucket: list[int]) -> Iterator[list[int]]:
     chunk: list[int] = []
     size = 0
     for i in bucket:
-        most = chunk_bytes(params[i]) // 64
+        most = chunk_bytes(params[i]) // _ELEMENT_BYTES
         if chunk and size + params[i].numel() > most:
             yield chunk
             chunk, size = [], 0

@@ -58,7 +58,8 @@ def step_foreach(part: Part) -> None:
     torch._foreach_add_(part.steps, 1)
     for bucket in buckets(part.params):
         param = part.params[bucket[0]]
-        update = Update.of(group, moved_lr(group["lr"], param.device, number_dtype(param)))
+        lr = moved_lr(group["lr"], param.device, number_dtype(param))
+        update = Update.of(group, param, lr)
         counts = {i: _count(group, part.steps[i]) for i in bucket}
         squares = _sums_of_squares(part, bucket)
         for chunk in chunks(part, bucket):
@@ -79,18 +80,18 @@ class Update(NamedTuple):
     """The factor of decoupled decay; None for none."""
     maximize: bool
     rounds: bool
-    """Whether parameters of 16 bits are rounded stochastically."""
+    """Whether the parameters are rounded stochastically."""
 
     @classmethod
-    def of(cls, group: Group, lr: Number) -> Update:
-        """Return the update that the options of ``group`` ask for."""
+    def of(cls, group: Group, param: Tensor, lr: Number) -> Update:
+        """Return what the options of ``group`` ask for, for parameters like this one."""
         decay, decoupled = group["weight_decay"], group["decoupled_weight_decay"]
         return cls(
             lr=lr,
             decay=decay if decay and not decoupled else None,
             shrinkage=1 - lr * decay if decay and decoupled else None,
             maximize=bool(group["maximize"]),
-            rounds=bool(group["stochastic_rounding"]),
+            rounds=rounds(group, param),
         )
 
 
@@ -124,8 +125,9 @@ def update_lists(
     grads = _as_dtype(grads, dtype)
     if update.maximize:
         grads = list(torch._foreach_neg(grads))
-    if isinstance(update.decay, Tensor):  # only in a compiled step, where products take no memory
-        grads = list(torch._foreach_add(grads, torch._foreach_mul(params, update.decay)))
+    if isinstance(update.decay, Tensor):  # in a compiled step such a product takes no memory
+        decays = torch._foreach_mul(_as_dtype(params, dtype), update.decay)
+        grads = list(torch._foreach_add(grads, decays))
     elif update.decay is not None:
         grads = list(torch._foreach_add(grads, params, alpha=update.decay))
 
@@ -245,7 +247,7 @@ def filter_input(group: Group, grad: Tensor, param: Tensor) -> Tensor:
 
 def rounds(group: Group, param: Tensor) -> bool:
     """Return whether ``param`` is rounded stochastically."""
-    return group["stochastic_rounding"] and param.dtype in _ROUNDINGS
+    return bool(group["stochastic_rounding"]) and param.dtype in _ROUNDINGS
 
 
 _ROUNDINGS: dict[torch.dtype, Callable[[Tensor, Tensor], Tensor]] = {

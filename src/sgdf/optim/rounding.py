@@ -8,7 +8,7 @@ Codes of 8 bits are relative to a scale for each block of 256 elements. A block 
 the first dimension, so that shards of whole rows have blocks and scales of their own; the last
 block of a row may be shorter.
 
-``native/kernels.c`` does the same, bit for bit.
+``native/rounding.h`` does the same, bit for bit.
 """
 
 from __future__ import annotations
@@ -147,7 +147,8 @@ def _set_scale(scale: Tensor, numbers: Tensor, *, smallest: float, largest_code:
     """
     # Without a tensor of absolute values.
     largest = torch.maximum(numbers.amax(-1, keepdim=True), -numbers.amin(-1, keepdim=True))
-    scale.copy_(largest.masked_fill_(largest < smallest, 0.0).div_(largest_code))
+    largest.masked_fill_(largest < smallest, 0.0).div_(largest_code)
+    scale.copy_(largest.clamp_(max=torch.finfo(torch.float32).max))  # else all would be NaN
     return scale.reciprocal().masked_fill_(scale == 0.0, 0.0)
 
 

@@ -127,6 +127,15 @@ def check_format(name: Any) -> None:
         raise ValueError(f"Invalid state_format: {name!r}, expected one of {tuple(FORMATS)}")
 
 
+def check_sharding(param: Tensor, name: str, is_rounded: bool = False) -> None:
+    """Raise if a parameter is spread over processes and its state or it needs random numbers."""
+    format = stored_format(name, param)
+    is_random = any(coding.is_random for coding in (format.mean, format.variance, format.square))
+    if hasattr(param, "to_local") and (is_random or is_rounded):
+        asked = f"state_format={name!r}" if is_random else "stochastic_rounding=True"
+        raise RuntimeError(f"{asked} does not support {type(param).__name__} parameters yet")
+
+
 def stored_format(name: str, param: Tensor) -> Format:
     """Return the format that the state of ``param`` has where ``name`` is asked for."""
     format = FORMATS[name]
@@ -186,6 +195,12 @@ class Layout(NamedTuple):
 
     def check(self, state: dict[str, Tensor], param: Tensor) -> None:
         """Raise if the state of a parameter is not stored in this format."""
+        for key in (self.count_key, *self.format.keys(self.buffers)):
+            if key not in state:
+                raise RuntimeError(
+                    f"a parameter's state has no {key!r}: was its group's direction or "
+                    "state_format changed?"
+                )
         for buffer in self.buffers:
             if _coding_in(state, buffer, param) is not self.format.coding(buffer):
                 raise RuntimeError(

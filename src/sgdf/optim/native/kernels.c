@@ -1,7 +1,7 @@
 /* An optimizer's step on a whole list of tensors: one parallel region, one pass over memory.
 
    The arithmetic is that of filter_gradient (sgdf/filter.py) and of the elementwise directions
-   (sgdf/directions.py), or that of unified_momentum.py, and of the decay and update in base.py,
+   (sgdf/directions.py), or of momentum (direction_table.py), and of decay and update in paths.py,
    in float or in double; half-precision parameters are widened block by block. Everything is
    elementwise and compiled without contraction to fused multiply-adds, so that the result
    depends neither on the number of threads nor on the vector instructions of the CPU (except

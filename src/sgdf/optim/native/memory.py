@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ..codings import SHARED, buffer_dtype
+from ..codings import BFLOAT16, FLOAT8, FULL, INT8, SHARED, buffer_dtype
 from ..part import PLAIN_TYPES
 from ..rounding import blocks_of
 from ..state import Format
@@ -24,6 +24,8 @@ CODES = {
     torch.complex64: 0,
     torch.complex128: 1,
 }
+FORMAT_CODES = {FULL: 0.0, BFLOAT16: 1.0, INT8: 2.0, FLOAT8: 2.0, SHARED: 3.0}
+"""The numbers that kernels.c has for how a buffer is stored; it must not see any other."""
 _STATE_DTYPES = {dtype: buffer_dtype(torch.empty(0, dtype=dtype)) for dtype in CODES}
 
 
@@ -95,6 +97,8 @@ def _state_fits(
     remaining = iter(columns)
     for buffer in buffers:
         coding = format.coding(buffer)
+        if coding not in FORMAT_CODES:
+            return False
         first, *scales = (next(remaining) for _ in coding.suffixes)
         dtypes = wanted if coding.dtype is None else [coding.dtype] * len(params)
         if [tensor.dtype for tensor in first] != dtypes:

@@ -3,6 +3,7 @@
    The same as noise.py and rounding.py, bit for bit: there the formats are explained. Every
    function works on arrays of a few thousand bytes, which stay in the first-level cache. */
 
+#include <float.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -264,7 +265,8 @@ enum { CHUNK = 512 }; /* elements that are encoded at a time, at most */
                 strange = 1;                                                             \
             }                                                                            \
             const float number = float_of(largest);                                      \
-            scales[i] = (number < (smallest) ? 0 : number) / (largest_code);             \
+            const float scale = (number < (smallest) ? 0 : number) / (largest_code);     \
+            scales[i] = scale < FLT_MAX ? scale : FLT_MAX;                               \
         }                                                                                \
         for (int64_t i = 0, start = 0; i < blocks; start += sizes[i], i++) {             \
             const float inverse = scales[i] == 0 ? 0 : 1 / scales[i];                    \

@@ -30,12 +30,11 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import increment_version
 
-from ..codings import BFLOAT16, FULL, SHARED, Coding
 from ..direction_table import DIRECTIONS, Group, NativeNumbers
 from ..part import Part, State, are_plain
 from ..state import FORMATS
 from . import build
-from .memory import CODES, aligned, may_be_stepped, spans
+from .memory import CODES, FORMAT_CODES, aligned, may_be_stepped, spans
 
 # Fields of the struct Tensor in kernels.c, 8 bytes each.
 _FIELDS = (
@@ -160,8 +159,7 @@ class TensorTable:
 
     def _format_code(self, role: str) -> float:
         """Return the number that kernels.c has for how a buffer is stored."""
-        coding: Coding = getattr(self.format, role)
-        return {FULL: 0.0, BFLOAT16: 1.0, SHARED: 3.0}.get(coding, 2.0)
+        return FORMAT_CODES[getattr(self.format, role)]
 
     @classmethod
     def of(cls, part: Part, grads: list[Tensor]) -> TensorTable | None:
@@ -254,7 +252,7 @@ class TensorTable:
         options = (
             *(self.direction.native_code, lr, shrink, -1.0 if group["maximize"] else 1.0, decay),
             *(*numbers.betas, *numbers.weights, numbers.eps),
-            *(*self._formats, group["stochastic_rounding"]),
+            *(*self._formats, bool(group["stochastic_rounding"])),
         )
         # Autograd does not see the native call, so it is notified of the change. Before the call,
         # which evicts Python's objects from the caches.
