@@ -199,7 +199,10 @@ def test_stopping_while_workers_start_is_no_failure(tmp_path):
     stop = threading.Event()
     stop.set()
     Workers(plan, 6, Diary()).work(stop)
-    assert states(plan) == {State.WAITING: 4}
+    # On a busy machine the first workers begin before the last ones have been started.
+    found = states(plan)
+    assert set(found) <= {State.WAITING, State.PAUSED}
+    assert sum(found.values()) == 4
 
 
 def test_a_run_that_gets_on_is_not_given_up_however_often_its_worker_dies(tmp_path):
