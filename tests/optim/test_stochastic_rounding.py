@@ -247,3 +247,25 @@ def test_rounded_to_nearest_the_variance_does_not_follow(monkeypatch):
     steady, fallen = ratios("foreach", "bfloat16", 2500, spread=3.0)
     assert steady.mean().item() > 1.1
     assert fallen.mean().item() > 3.0
+
+
+@needs_native
+@pytest.mark.parametrize(("spread", "least", "most"), [(1.0, 0.998, 1.002), (3.0, 1.06, 1.10)])
+def test_an_int8_mean_is_noise_to_the_small_elements_of_a_block(spread, least, most):
+    """Against the recursion whose running mean is exact too, as docs/results/states.md says."""
+    shape, beta1, beta2 = (64, 256), 0.9, 0.999
+    generator = torch.Generator().manual_seed(0)
+    scales = torch.exp(spread * (2.0 * torch.rand(shape, generator=generator) - 1.0))
+    param = torch.nn.Parameter(torch.zeros(shape))
+    optimizer = build(
+        CASES[0], [param], "native", lr=0.0, betas=(beta1, beta2), state_format="int8"
+    )
+    mean, var = (torch.zeros(shape, dtype=torch.float64) for _ in range(2))
+    for _ in range(3000):
+        param.grad = torch.randn(shape, generator=generator) * scales
+        optimizer.step()
+        grad = param.grad.double()
+        mean.lerp_(grad, 1.0 - beta1)
+        var.mul_(beta2).add_((grad - mean).square(), alpha=1.0 - beta2)
+    _, (_, own) = optimizer._recalled_state(optimizer.param_groups[0], param)
+    assert least < (own.double() / var).mean() < most
