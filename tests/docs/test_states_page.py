@@ -5,7 +5,16 @@ import json
 
 import pytest
 
-from jitter import RECORDS, TASKS, by_seed, difference, full_state, jitter, settings_of
+from jitter import (
+    RECORDS,
+    TASKS,
+    by_seed,
+    difference,
+    full_state,
+    jitter,
+    settings_of,
+    settings_on_more_seeds,
+)
 from locations import ROOT
 from sgdf.bench.report.statistics import Sample, holm, p_value
 from sgdf.bench.spec.read import load
@@ -109,6 +118,41 @@ def test_what_is_outside_the_jitter_is_below():
         ("cifar100", "bfloat16"),
     }
     assert all(found.mean < 0 for found in outside.values())
+
+
+def changes_on_more_seeds(task, name):
+    settings = settings_on_more_seeds(task)
+    own, full = (by_seed(settings[one], "train loss") for one in (name, "full"))
+    return Sample(tuple(own[seed] - full[seed] for seed in full))
+
+
+@pytest.mark.parametrize("task", ["digits", "characters", "cifar100"])
+def test_more_seeds_are_those_of_the_bundled_experiments(task):
+    seeds = {str(run.seed) for run in load(f"states-{task}-seeds").runs}
+    for setting in settings_on_more_seeds(task).values():
+        assert not setting["lost runs"]
+        assert set(by_seed(setting, "train loss")) == seeds
+    assert not seeds & {str(run.seed) for run in load(f"states-{task}").runs}
+
+
+def test_the_table_on_more_seeds_and_what_it_shows():
+    values, reach_below = [], set()
+    for task in ("digits", "characters", "cifar100"):
+        places, cells = DIGITS[task], []
+        tenth = abs(difference(task, "gain 0").mean) / 10
+        for name in SAME_FILTER:
+            sample = changes_on_more_seeds(task, name)
+            low, high = sample.interval
+            values.append(p_value(sample))
+            assert high < tenth
+            if low < -tenth:
+                reach_below.add((task, name))
+            cells.append(f"{sample.mean:+.{places}f} ({low:+.{places}f} to {high:+.{places}f})")
+        seeds = len(by_seed(settings_on_more_seeds(task)["full"], "train loss"))
+        assert f"| {task} | {seeds} | {cells[0]} | {cells[1]} | {tenth:.{places}f} |" in PAGE
+    assert reach_below == {("cifar100", "bfloat16"), ("cifar100", "int8")}
+    assert f"none is significant; the smallest corrected p is {min(holm(values)):.2f}" in WORDS
+    assert min(holm(values)) >= 0.05
 
 
 def test_controls_are_told_apart_on_every_task():

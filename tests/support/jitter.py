@@ -37,6 +37,13 @@ def settings_of(task):
     return {name_of(setting["optimizer"]): setting for setting in problem["settings"]}
 
 
+def settings_on_more_seeds(task):
+    """Return the settings of an experiment on more seeds by format."""
+    problems = json.loads((RECORDS / "states-seeds.json").read_text())
+    (settings,) = (p["settings"] for p in problems if task in p["settings"][0]["task"]["name"])
+    return {name_of(setting["optimizer"]): setting for setting in settings}
+
+
 def name_of(optimizer):
     """Return "full", "full, eps 1 % smaller", "gain 0", "gain 1", or the name of a format."""
     if optimizer["gamma"] == 0.0:
