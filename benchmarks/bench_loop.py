@@ -5,7 +5,8 @@ turns epoch by epoch; the bench's loop also keeps its clock and its log, and wou
 checkpoints if an epoch took a minute. On CIFAR (random pixels here, for their number is all
 that matters) the bench crops, flips and normalises its images too, while the loop by hand goes
 over tensors that are ready. On Penn Treebank (random words here) both read windows of the same
-lengths, carry the hidden state, clip, and scale the learning rate by the length.
+lengths, carry the hidden state, clip, and scale the learning rate by the length. The WGAN-GP has
+two networks that take turns, on images that are ready for the loop by hand.
 
 ``python benchmarks/bench_loop.py ptb`` measures only the cases whose names begin so, and
 ``--instances`` and ``--rounds`` make it shorter or longer. Both loops keep freed memory, as
@@ -36,12 +37,14 @@ from sgdf.bench.store.run_folder import RunFolder
 from sgdf.bench.tasks import find_task
 from sgdf.bench.tasks.cifar.data import CIFAR10
 from sgdf.bench.tasks.ptb.data import PTB
+from sgdf.bench.tasks.wgan.penalty import gradient_penalty
 from sgdf.bench.training.randomness import derived_seed
 from sgdf.bench.training.ranks import Ranks
 from sgdf.bench.training.trainer import ORDER, Trainer
 from sgdf.environment import environment
 
 BOUND = 0.97
+WGAN = "sgdf.bench.tasks.wgan.task:WGANGP"
 LR = 0.01
 MAKERS = {
     "sgd": lambda params: torch.optim.SGD(params, lr=LR, momentum=0.9),
@@ -68,6 +71,7 @@ class Case:
 FEW_IMAGES = {"train_images": 384, "validation_images": 10, "official": False}
 SMALL_LSTM = {"vocabulary": 2000, "embedding": 64, "hidden": 128, "official": False}
 LSTM = {"task": "ptb", "batch_size": 20, "clip_norm": 0.25}
+SMALL_WGAN = {**FEW_IMAGES, "side": 32, "channels": 16, "latent": 64}
 LARGE_LSTM = {**LSTM, "options": {"official": False}, "instances": 3, "rounds": 4}
 CASES = {
     "digits-mlp": Case("digits-mlp"),
@@ -80,6 +84,7 @@ CASES = {
     "ptb-small, sgdf": Case(**LSTM, options=SMALL_LSTM, optimizer="sgdf"),
     "ptb, one layer, sgd": Case(**LARGE_LSTM),
     "ptb, one layer, sgdf": Case(**LARGE_LSTM, optimizer="sgdf"),
+    "wgan, 32 pixels": Case(WGAN, SMALL_WGAN, optimizer="sgdf", instances=3, rounds=4),
 }
 
 
@@ -113,6 +118,38 @@ def loss_on_words(task, inputs, targets, hidden):
     loss = loss + task.activation * dropped.square().mean()
     loss = loss + task.slowness * (outputs[1:] - outputs[:-1]).square().mean()
     return loss, tuple((output.detach(), cell.detach()) for output, cell in hidden)
+
+
+def by_turns(case):
+    """Yield the seconds of each epoch of a loop that does nothing but train a WGAN-GP."""
+    torch.manual_seed(0)
+    task = find_task(case.task)(**case.options)
+    critic, generator = task.model["critic"], task.model["generator"]
+    learns_critic, learns_generator = (
+        MAKERS[case.optimizer](network.parameters()) for network in (critic, generator)
+    )
+    ready = list(task.batches(case.batch_size, torch.Generator()))
+    while True:
+        start = time.perf_counter()
+        total = 0.0
+        for number, real in enumerate(ready):
+            vectors = torch.randn(len(real), task.latent)
+            with torch.no_grad():
+                fake = generator(vectors)
+            loss = critic(fake).mean() - critic(real).mean()
+            mix = torch.rand(len(real), 1, 1, 1)
+            loss = loss + task.penalty * gradient_penalty(critic, real, fake, mix)
+            learns_critic.zero_grad()
+            loss.backward()
+            learns_critic.step()
+            total += loss.item()
+            if number % task.generator_every == 0:
+                learns_generator.zero_grad()
+                loss = -critic(generator(vectors)).mean()
+                loss.backward(inputs=list(generator.parameters()))
+                learns_generator.step()
+                total += loss.item()
+        yield time.perf_counter() - start
 
 
 def by_hand(case):
@@ -190,7 +227,8 @@ def seconds_of(case, instances, rounds):
     times = []
     for _ in range(instances):
         with tempfile.TemporaryDirectory() as place:
-            turns = by_hand(case), by_the_bench(case, RunFolder(Path(place) / "run"))
+            hand = by_turns(case) if case.task == WGAN else by_hand(case)
+            turns = hand, by_the_bench(case, RunFolder(Path(place) / "run"))
             for loop in turns * 2:
                 next(loop)
             times += [tuple(next(loop) for loop in turns) for _ in range(rounds)]

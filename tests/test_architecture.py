@@ -23,6 +23,7 @@ FLOORS = [
     {"sgdf.bench.errors"},
     {"sgdf.bench.store"},
     {"sgdf.bench.catalog", "sgdf.bench.baselines"},
+    {"sgdf.bench.fidelity"},
     {"sgdf.bench.tasks"},
     {"sgdf.bench.paper"},
     {"sgdf.bench.spec"},

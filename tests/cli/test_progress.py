@@ -54,6 +54,63 @@ def test_lines_come_now_and_then(monkeypatch, capsys):
     ]
 
 
+def test_lines_say_how_long_an_evaluation_will_take(monkeypatch, capsys):
+    now = [0.0]
+    monkeypatch.setattr("sgdf.cli.progress.time.monotonic", lambda: now[0])
+    lines = Lines(PlainConsole(width=200), {"a": "run [x]"}, total=1, done=0)
+    lines("a", {"event": "begin"})
+    lines("a", {"event": "progress", "step": 9, "steps": 10, "row": {}})
+
+    def tell(time, what, done):
+        now[0] = time
+        lines("a", {"event": "evaluating", "what": what, "done": done, "total": 2000})
+
+    for time, done in ((20.0, 100), (25.0, 150), (40.0, 300), (41.0, 310), (71.0, 600)):
+        tell(time, "sampling [fast]", done)
+    for time, done in ((72.0, 1), (102.0, 11), (133.0, 11), (164.0, 5)):
+        tell(time, "features", done)
+    assert capsys.readouterr().out.splitlines() == [
+        "[0/1] run [x]: resumes at step 9",
+        "[0/1] run [x]: sampling [fast]: 300 of 2,000, 2 min 50 s left",
+        "[0/1] run [x]: sampling [fast]: 600 of 2,000, 2 min 23 s left",
+        "[0/1] run [x]: features: 11 of 2,000, 1 h 39 min left",
+        "[0/1] run [x]: features: 11 of 2,000, 3 h 22 min left",
+        "[0/1] run [x]: features: 5 of 2,000, 12 h 44 min left",
+    ]
+
+
+def test_the_first_line_about_an_evaluation_has_no_pace_yet(monkeypatch, capsys):
+    now = [100.0]
+    monkeypatch.setattr("sgdf.cli.progress.time.monotonic", lambda: now[0])
+    lines = Lines(PlainConsole(width=200), {"a": "a"}, total=1, done=0)
+    lines("a", {"event": "progress", "step": 0, "steps": 10, "row": {}})
+    now[0] = 140.0
+    lines("a", {"event": "evaluating", "what": "sampling", "done": 4, "total": 8})
+    assert capsys.readouterr().out.splitlines()[1:] == ["[0/1] a: sampling: 4 of 8"]
+
+
+def test_an_evaluation_has_a_bar_until_the_run_goes_on():
+    terminal = PlainConsole(force_terminal=True, width=150, file=open(os.devnull, "w"))  # noqa: SIM115  # closed below
+    with display(terminal, {"a": "the [first] run"}, total=1, done=0) as bars:
+        bars("a", {"event": "begin"})
+
+        def shown():
+            found = bars.progress.tasks[2:]
+            return [(bar.description, bar.completed, bar.total) for bar in found]
+
+        for what, done in (("sampling", 5), ("sampling", 7), ("features", 1)):
+            bars("a", {"event": "evaluating", "what": what, "done": done, "total": 9})
+            assert shown() == [(f"the [first] run: {what}", done, 9)]
+        bars("a", {"event": "saved", "step": 5})
+        assert shown()
+        bars("a", {"event": "progress", "step": 5, "steps": 10, "row": None})
+        assert not shown()
+        bars("a", {"event": "evaluating", "what": "sampling", "done": 1, "total": 9})
+        bars("a", {"event": "end", "state": "paused", "line": "stopped"})
+        assert len(bars.progress.tasks) == 1
+    terminal.file.close()
+
+
 def test_runs_are_called_by_what_tells_them_apart():
     runs = [
         run_of(optimizer={"name": "adam", "lr": lr, "betas": [[beta, 0.99]]}, seed=seed)

@@ -1,5 +1,8 @@
 """Small grids of runs for tests of processes, and ways to look at them from outside."""
 
+import contextlib
+import os
+import subprocess
 import sys
 import time
 from collections import Counter
@@ -85,3 +88,32 @@ def alive(pid):
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return False
+
+
+def under_torchrun(path, store, *options):
+    """Start the command in two processes that train each run together."""
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m"]
+    return subprocess.Popen(
+        [sys.executable, *torchrun, *command(path, store, *options)[2:]],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"},
+    )
+
+
+def descendants(pid):
+    """Return the processes that a process has started."""
+    try:
+        return [
+            int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        ]
+    except OSError:
+        return []
+
+
+def has_rank(pid):
+    """Return whether a process is one of those that torchrun has started."""
+    with contextlib.suppress(OSError):
+        return b"RANK=" in Path(f"/proc/{pid}/environ").read_bytes()
+    return False

@@ -19,9 +19,10 @@ from rich.progress import (
 from rich.progress import Task as Bar
 from rich.text import Text
 
-from ..bench.jobs.events import End, Event
+from ..bench.jobs.events import End, Evaluating, Event
 from ..bench.store.records import Row, figures_on
 from ..present.visible import visible
+from ..present.words import duration
 from .console import say
 
 QUIET_SECONDS = 30.0
@@ -54,6 +55,8 @@ class Lines(Screen):
     def __init__(self, *screen: Any, **more: Any) -> None:
         super().__init__(*screen, **more)
         self.spoke: dict[str, float] = {}
+        self.begun: dict[str, tuple[float, Evaluating]] = {}
+        """When the part of an evaluation that a run is at was first heard of, and what."""
 
     def __call__(self, run: str, event: Event) -> None:
         """Show an event of a run."""
@@ -68,11 +71,27 @@ class Lines(Screen):
         elif event["event"] == "over":
             self.done, self.names[run] = self.done + 1, event["name"]
             self._say(run, event["line"])
+        elif event["event"] == "evaluating":
+            left = self._left(run, event)
+            if time.monotonic() - self.spoke.setdefault(run, time.monotonic()) > QUIET_SECONDS:
+                self._say(run, f"{event['what']}: {event['done']:,} of {event['total']:,}{left}")
         elif event["event"] == "progress" and run not in self.spoke:
             self._say(run, f"resumes at step {event['step']:,}" if event["step"] else "begins")
         elif event["event"] == "progress" and time.monotonic() - self.spoke[run] > QUIET_SECONDS:
             steps = f" of {event['steps']:,}" if event["steps"] else ""
             self._say(run, f"step {event['step']:,}{steps}{_figures(event['row'])}")
+
+    def _left(self, run: str, event: Evaluating) -> str:
+        """Return how long a part of an evaluation will take by its pace, to end a line with."""
+        now = time.monotonic()
+        since, first = self.begun.get(run, (now, event))
+        if first["what"] != event["what"] or event["done"] < first["done"]:
+            since, first = now, event
+        self.begun[run] = since, first
+        done = event["done"] - first["done"]
+        if not done:
+            return ""
+        return f", {duration((event['total'] - event['done']) / done * (now - since))} left"
 
     def _say(self, run: str, line: str) -> None:
         self.spoke[run] = time.monotonic()
@@ -106,6 +125,7 @@ class Bars(Screen):
         self.parts: dict[str, float] = {}
         self.grid = self.progress.add_task("all", total=self.total, completed=self.done, figures="")
         self.bars: dict[str, TaskID] = {}
+        self.evaluations: dict[str, tuple[str, TaskID]] = {}
 
     def __enter__(self) -> Self:
         self.progress.start()
@@ -116,6 +136,8 @@ class Bars(Screen):
 
     def __call__(self, run: str, event: Event) -> None:
         """Show an event of a run."""
+        if event["event"] in ("begin", "progress", "end"):
+            self._remove_evaluation(run)
         if event["event"] == "begin":
             self.names[run] = event.get("name", self.names.get(run, run))
             self._remove(run)
@@ -126,6 +148,8 @@ class Bars(Screen):
                 self.bars[run], completed=event["step"], total=event["steps"], figures=figures
             )
             self.parts[run] = event["step"] / event["steps"] if event["steps"] else 0.0
+        elif event["event"] == "evaluating":
+            self._show_evaluation(run, event)
         elif event["event"] == "notice":
             self._stay(self.names.get(run, "all"), event["line"])
         elif event["event"] == "end":
@@ -140,6 +164,20 @@ class Bars(Screen):
 
     def _stay(self, name: str, line: str) -> None:
         self.progress.console.print(f"{name}: {line}")
+
+    def _show_evaluation(self, run: str, event: Evaluating) -> None:
+        """Show a part of an evaluation in a bar of its own."""
+        what, done, total = event["what"], event["done"], event["total"]
+        if self.evaluations.get(run, ("",))[0] != what:
+            self._remove_evaluation(run)
+            name = f"{self.names.get(run, run)}: {what}"
+            bar = self.progress.add_task(name, total=total, completed=done, figures="")
+            self.evaluations[run] = what, bar
+        self.progress.update(self.evaluations[run][1], completed=done, total=total)
+
+    def _remove_evaluation(self, run: str) -> None:
+        if run in self.evaluations:
+            self.progress.remove_task(self.evaluations.pop(run)[1])
 
     def _remove(self, run: str) -> None:
         self.parts.pop(run, None)

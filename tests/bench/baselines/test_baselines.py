@@ -126,6 +126,12 @@ def signsgd():
     return lambda p, g: p - LR * np.sign(g)
 
 
+def signum(beta=0.9):
+    """Bernstein et al. (2018), with the momentum that its Algorithm 1 has."""
+    state = Moments(beta, 0.0)
+    return lambda p, g: p - LR * np.sign(state.mean(g))
+
+
 def qhm(beta=0.999, nu=0.7):
     """Ma and Yarats (2019)."""
     state = Moments(beta, 0.0)
@@ -231,9 +237,9 @@ REFERENCES = {
     "sgdf-k": lambda: gained(lambda k: k), "sgdf-2k": lambda: gained(lambda k: 2 * k),
     "adabelief": adabelief, "adabelief-1e-16": lambda: adabelief(eps=1e-16), "adabound": adabound,
     "eadam": eadam, "padam": padam, "yogi": yogi,
-    "msvag": msvag, "fromage": fromage, "signsgd": signsgd, "qhm": qhm, "lion": lion,
-    "rmsprop": rmsprop, "adam": adam, "adamw": adamw, "radam": radam, "sophia": sophia, "sgd": sgd,
-    "sgd-vanilla": lambda: sgd(0.0),
+    "msvag": msvag, "fromage": fromage, "signsgd": signsgd, "signum": signum, "qhm": qhm,
+    "lion": lion, "rmsprop": rmsprop, "adam": adam, "adamw": adamw, "radam": radam,
+    "sophia": sophia, "sgd": sgd, "sgd-vanilla": lambda: sgd(0.0),
 }  # fmt: skip
 DECOUPLED = ("lion", "adamw", "sophia")
 LOOSER = {"adabound": 1e-9}  # the library adds 1e-15 to the second moment

@@ -65,6 +65,21 @@ def test_where_the_rest_is_not_known_the_estimate_is_said_to_be_too_low(monkeypa
     assert "so the estimate is too low" in line
 
 
+def test_an_evaluation_that_tells_how_far_it_is_is_extrapolated(monkeypatch):
+    def evaluate(task, split):
+        for done in range(1, 101):
+            time.sleep(DELAY)
+            task.evaluation.advance("drawing", done, 100, dict)
+        return {"loss": 0.0}
+
+    monkeypatch.setattr("bench_tasks.Pair.evaluate", evaluate)
+    seconds, took, lines = estimated(run_of("bench_tasks:Pair", train={"epochs": 50}))
+    expected = 50 * 100 * DELAY
+    assert 0.9 * expected < seconds < 2 * expected
+    assert took < 100 * DELAY
+    assert len(lines) == 1
+
+
 def test_a_short_run_is_just_done():
     seconds, _, lines = estimated(run_of("bench_tasks:Plain", train={"epochs": 1}))
     assert 0 < seconds < 1

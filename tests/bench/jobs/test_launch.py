@@ -12,7 +12,6 @@ import threading
 import time
 from collections import Counter
 from functools import partial
-from pathlib import Path
 
 import pytest
 import torch
@@ -22,11 +21,14 @@ from grids import (
     Diary,
     alive,
     command,
+    descendants,
     essences,
     experiment,
+    has_rank,
     needs_proc,
     plan_of,
     states,
+    under_torchrun,
     wait_for,
 )
 from locations import SUPPORT
@@ -264,15 +266,6 @@ def test_ctrl_c_ends_cleanly(workers, tmp_path):
     assert not any(map(alive, children))
 
 
-def descendants(pid):
-    try:
-        return [
-            int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-        ]
-    except OSError:
-        return []
-
-
 @needs_proc
 @pytest.mark.usefixtures("workers_find_the_tasks")
 def test_workers_do_not_outlive_a_killed_parent(tmp_path):
@@ -319,18 +312,6 @@ def test_two_commands_on_one_folder_share_its_runs(tmp_path):
     begun = [line for output in outputs for line in output.splitlines() if line.endswith("begins")]
     assert len(begun) == 6
     assert all(output.count("begins") for output in outputs)
-
-
-def under_torchrun(path, store, *options):
-    """Start the command in two processes that train each run together."""
-    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m"]
-    return subprocess.Popen(
-        [sys.executable, *torchrun, *command(path, store, *options)[2:]],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"},
-    )
 
 
 def shared_grid(tmp_path):
@@ -407,13 +388,6 @@ def test_two_processes_resume_a_run_together(how, tmp_path):
     (folder,) = Store(tmp_path / "parts").folders()
     assert len(folder.environments()) == 5
     assert not list(folder.path.glob("*.damaged"))
-
-
-def has_rank(pid):
-    """Return whether a process is one of those that torchrun has started."""
-    with contextlib.suppress(OSError):
-        return b"RANK=" in Path(f"/proc/{pid}/environ").read_bytes()
-    return False
 
 
 def has_workers_or_ended(process):

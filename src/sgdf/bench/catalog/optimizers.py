@@ -101,6 +101,12 @@ OPTIMIZERS = {
         {"eps": 1e-16, **_COUPLED},
         is_variant=True,
     ),
+    "signum": Entry(
+        "pytorch_optimizer:SignSGD",
+        "the sign of the gradient's running mean, to compare",
+        {"momentum": 0.9, **_COUPLED},
+        is_variant=True,
+    ),
     "sgdf-k": Entry("sgdf:SGDF", "SGDF with the gain K, to compare", {"gamma": 1.0}, True),
     "sgdf-2k": Entry(
         "sgdf.bench.baselines.double_gain:DoubleGainSGDF",

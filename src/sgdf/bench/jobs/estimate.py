@@ -15,8 +15,9 @@ from ..spec.run import Run
 from ..store.records import Row, RunTable, Seconds
 from ..store.run_folder import Store
 from ..tasks import Supervised, Task
+from ..tasks.long_evaluation import LongEvaluation
 from ..training.randomness import isolated
-from ..training.ranks import Ranks
+from ..training.ranks import Ranks, has_several_networks
 from ..training.trainer import Stopped, Trainer
 
 SAMPLE_SECONDS = 1.0
@@ -121,8 +122,7 @@ def _time_evaluation(trainer: Trainer, costly: bool, say: Say) -> float:
     """Return how long an evaluation takes; a long one is not awaited."""
     sample = _Sample(trainer)
     try:
-        with sample:
-            trainer.evaluate(costly)
+        trainer.evaluate(costly, lambda trainer, costly: sample)
     except Stopped:
         if sample.share:
             return sample.seconds / sample.share
@@ -130,17 +130,19 @@ def _time_evaluation(trainer: Trainer, costly: bool, say: Say) -> float:
     return sample.seconds
 
 
-class _Sample:
+class _Sample(LongEvaluation):
     """A context that breaks an evaluation off after some seconds, when it calls the model.
+
+    An evaluation may tell how far its longest part is. It is assumed to take all of the time.
 
     Attributes:
         seconds: how long the evaluation took.
-        share: the part of its examples that it got to; 0 if that is not known.
+        share: how much of it was done; 0 if that is not known.
     """
 
     def __init__(self, trainer: Trainer) -> None:
-        model = trainer.averaged.module if trainer.averaged else trainer.model
-        several = isinstance(model, nn.ModuleDict)
+        model = trainer.evaluated
+        several = has_several_networks(model)
         self.networks = list(model.children()) if several else [model]
         if trainer.settings.compile:  # a hook would have them compiled again
             self.networks = []
@@ -149,19 +151,30 @@ class _Sample:
             self.examples = sum(len(task.data[split][0]) for split in trainer.splits)
         self.seconds = self.share = 0.0
 
-    def __enter__(self) -> None:
-        self.begun, self.seen = time.monotonic(), 0
+    def __enter__(self) -> _Sample:
+        self.begun, self.seen, self.told = time.monotonic(), 0, 0.0
         self.hooks = [one.register_forward_pre_hook(self._count) for one in self.networks]
+        return self
 
     def __exit__(self, *error: object) -> None:
         self.seconds = time.monotonic() - self.begun
-        self.share = min(1.0, self.seen / self.examples) if self.examples else 0.0
+        self.share = min(1.0, self.seen / self.examples) if self.examples else self.told
         for hook in self.hooks:
             hook.remove()
 
-    def _count(self, network: nn.Module, inputs: tuple[Any, ...]) -> None:
+    def advance(
+        self, what: str, done: int, total: int, state: Callable[[], dict[str, Any]]
+    ) -> None:
+        """Note how far the evaluation is, and break it off if it is long enough."""
+        self.told = min(1.0, done / max(1, total))
+        self._break_off()
+
+    def _break_off(self) -> None:
         if time.monotonic() - self.begun > EVALUATION_SECONDS:
             raise Stopped
+
+    def _count(self, network: nn.Module, inputs: tuple[Any, ...]) -> None:
+        self._break_off()
         self.seen += len(inputs[0]) if inputs and isinstance(inputs[0], Tensor) else 0
 
 

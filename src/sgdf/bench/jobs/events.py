@@ -6,6 +6,7 @@ counts by them.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Literal, NotRequired, Protocol, TypedDict
 
 from ..store.records import Row
@@ -30,8 +31,18 @@ class Progress(TypedDict):
     row: Row | None
 
 
+class Evaluating(TypedDict):
+    """How far a part of a long evaluation is."""
+
+    event: Literal["evaluating"]
+    what: str
+    """The name of the part, as the task calls it."""
+    done: int
+    total: int
+
+
 class Saved(TypedDict):
-    """A checkpoint has been written."""
+    """A checkpoint has been written, or what an evaluation has got to."""
 
     event: Literal["saved"]
     step: int
@@ -69,7 +80,10 @@ class Refused(TypedDict):
     line: str
 
 
-Event = Begin | Progress | Saved | Notice | End | TrialEnd | Refused
+Event = Begin | Progress | Evaluating | Saved | Notice | End | TrialEnd | Refused
+
+Tell = Callable[[Event], None]
+"""Receives the events of one run."""
 
 
 class Display(Protocol):

@@ -11,12 +11,13 @@ from ..errors import StoreError
 from ..store.records import Row
 from ..store.run_folder import RunFolder
 from ..store.tensorboard import TensorBoard
+from ..tasks.long_evaluation import LongEvaluation
 from ..training import checkpoint
 from ..training.trainer import Position, Stopped, Trainer
-from .events import Event
-from .signals import Stop, StopRequest
+from .events import Tell
+from .recorded_evaluation import RecordedEvaluation
+from .signals import Stop, StopRequest, stopped_if
 
-Tell = Callable[[Event], None]
 Watch = Callable[[list[Row]], bool]
 """Looks at a run's metrics at the end of each epoch, and returns whether to stop the run."""
 PUBLISH_SECONDS = 1.0
@@ -25,6 +26,8 @@ PUBLISH_SECONDS = 1.0
 
 LONG_EVALUATION = 1.0
 """Seconds of an evaluation that nobody should wait for who has asked for a stop."""
+KEEP_SECONDS = 60.0
+"""The state of an evaluation is kept at least this often, if the task offers it."""
 
 
 def never_stop(rows: list[Row]) -> bool:
@@ -126,33 +129,46 @@ class Recorder:
             if trainer.ranks.rank == 0:
                 checkpoint.save(self.folder, state, trainer.step)
                 self.tell({"event": "saved", "step": trainer.step})
+                # At the end of an epoch its evaluation is over.
+                self.folder.evaluations.drop(trainer.step - bool(trainer.epoch_step))
             self.saved = trainer.position
         self.saved_at = time.monotonic()
         self.save_at = self.saved_at + self.every
 
     @contextlib.contextmanager
-    def evaluation(self, trainer: Trainer, costly: bool) -> Iterator[None]:
+    def evaluation(self, trainer: Trainer, costly: bool) -> Iterator[LongEvaluation]:
         """Be the context of an evaluation, which a stop interrupts if it is long.
 
         A checkpoint is saved first if there is something to lose, so the evaluation is all that
-        the run has to do again. Of several processes only the first evaluates; the others wait
-        for it, so it is not interrupted.
+        the run has to do again, and of that only what the task did not keep. Of several processes
+        only the first evaluates; the others wait for it, so it is not interrupted.
         """
         alone, begun = trainer.ranks.count == 1, time.monotonic()
         if alone and self.stop.is_set():
             self.save(trainer)
             raise Stopped
-        is_long = alone and self.evaluation_seconds.get(costly, math.inf) >= LONG_EVALUATION
-        if is_long and begun - self.saved_at >= LONG_EVALUATION:
+        is_long = self.evaluation_seconds.get(costly, math.inf) >= LONG_EVALUATION
+        is_due = is_long and begun - self.saved_at >= LONG_EVALUATION
+        if trainer.ranks.broadcast(is_due):
             self.save(trainer)
             begun = time.monotonic()
-        stop = self.stop
+        can_stop, stop = alone and is_long, self.stop
+        evaluation = RecordedEvaluation(
+            trainer,
+            costly,
+            self.folder,
+            self.tell,
+            must_stop=lambda: can_stop and stop.is_set(),
+            tell_every=PUBLISH_SECONDS,
+            keep_every=min(self.every, KEEP_SECONDS),
+        )
         with (
-            stop.during_evaluation(interrupt=is_long)
+            stop.during_evaluation(interrupt=can_stop)
             if isinstance(stop, StopRequest)
-            else contextlib.nullcontext()
+            else contextlib.nullcontext(),
+            stopped_if(lambda: evaluation.interrupted),
         ):
-            yield
+            yield evaluation
         self.evaluation_seconds[costly] = time.monotonic() - begun
 
     def end(self, trainer: Trainer) -> None:

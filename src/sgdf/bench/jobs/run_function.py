@@ -12,8 +12,9 @@ from ..store.tensorboard import TensorBoard
 from ..training.function_run import FunctionRun
 from ..training.result import line_of
 from ..training.trainer import Stopped
+from .events import Tell
 from .provenance import provenance
-from .recorder import PUBLISH_SECONDS, Tell
+from .recorder import PUBLISH_SECONDS
 from .signals import Stop
 
 

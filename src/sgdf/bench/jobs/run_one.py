@@ -14,10 +14,10 @@ from ..training.randomness import isolated
 from ..training.ranks import Ranks
 from ..training.result import line_of, result_of
 from ..training.trainer import Stopped
-from .events import Display, Event
+from .events import Display, Event, Tell
 from .job import TO_DO
 from .provenance import differences, provenance, sources
-from .recorder import Recorder, Tell, Watch, never_stop
+from .recorder import Recorder, Watch, never_stop
 from .resume import resumed_trainer
 from .run_function import run_function
 from .signals import Stop

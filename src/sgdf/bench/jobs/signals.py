@@ -6,7 +6,7 @@ import contextlib
 import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Protocol
 
@@ -55,14 +55,22 @@ class StopRequest(threading.Event):
         """
         self.answer = AT_ONCE if interrupt else AFTER_EVALUATION
         try:
-            yield
-        except Exception:
-            if not self.interrupted:
-                raise
+            with stopped_if(lambda: self.interrupted):
+                yield
         finally:
             self.answer = AFTER_STEP
-        if self.interrupted:
-            raise Stopped
+
+
+@contextlib.contextmanager
+def stopped_if(interrupted: Callable[[], bool]) -> Iterator[None]:
+    """Raise ``Stopped`` at the end of a block that was interrupted, whatever it made of that."""
+    try:
+        yield
+    except Exception:
+        if not interrupted():
+            raise
+    if interrupted():
+        raise Stopped
 
 
 @contextlib.contextmanager

@@ -28,6 +28,7 @@ from .optimizer_styles import optimizer_styles
 from .probe_curves import probe_curves
 from .rate_plot import ABOUT, RANGES, overall_rate_plot, rate_plot
 from .rate_windows import GridWindows
+from .samples import sample_pictures
 from .seed_plot import seed_plot
 from .styled_settings import styled_settings
 from .tables import overall_section
@@ -55,6 +56,7 @@ def plots(
                 (f"curves-seconds-{index}", name, "Curves against time", _CURVES, time),
                 (f"rates-{index}", name, _RATES, *rate_plot(problem, by_name)),
                 (f"probes-{index}", name, "Probes", *probe_curves(problem, by_name)),
+                (f"samples-{index}", name, "Samples", *sample_pictures(problem, by_name)),
             ]
         profile = _profile(targets, by_name)
         section, ranges = overall_section(findings), overall_rate_plot(windows, by_name)

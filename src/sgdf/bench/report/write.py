@@ -22,7 +22,7 @@ from .targets import Target
 # The names of tables and plots: a later report removes such files, which may be about other runs.
 WRITTEN_BY_REPORTS = re.compile(
     r"(results|paper|comparisons|target|settings|profile|trouble|curves-steps|curves-seconds|rates"
-    r"|probes|windows)[\d-]*\.(csv|png|pdf)"
+    r"|probes|samples|windows)[\d-]*\.(csv|png|pdf)"
 )
 
 

@@ -7,6 +7,8 @@
                  metrics.jsonl    one row for each reading and each epoch
                  probes.jsonl     the rows of probes, if there are any
                  STEP-SUM.pt      the last two checkpoints, with a checksum in the name
+                 evaluation-STEP-PART-SUM.pt  what an unfinished evaluation has kept
+                 pictures/SERIES-EPOCH.png    what the evaluations have shown
                  result.json      only once the run is finished or diverged
                  failure.json     the error and traceback of a failed run
                  tensorboard/     the same metrics for TensorBoard
@@ -17,20 +19,20 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import os
 import re
-import traceback
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from ..errors import DamagedError, StoreError, first_line, place_of
-from . import files, lock, spec_file
+from ..errors import DamagedError, StoreError
+from . import failure_file, files, lock, spec_file, summed_files
 from .conform import MismatchError, conform
 from .identity import digest
+from .kept_evaluations import KeptEvaluations
+from .pictures import Pictures
 from .record_files import (
     naming_file,
     read_record,
@@ -40,7 +42,7 @@ from .record_files import (
     to_lines,
     with_digest,
 )
-from .records import Environments, Failure, ProbeRow, Result, Row, RunTable, Table
+from .records import Environments, ProbeRow, Result, Row, RunTable, Table
 
 CHECKPOINT = re.compile(r"(\d{12})-([0-9a-f]{16})\.pt")
 KEPT_CHECKPOINTS = 2
@@ -87,6 +89,16 @@ class RunFolder:
     def key(self) -> str:
         """The key of the run."""
         return self.path.name
+
+    @property
+    def evaluations(self) -> KeptEvaluations:
+        """What unfinished evaluations have kept."""
+        return KeptEvaluations(self.path, self.notices)
+
+    @property
+    def pictures(self) -> Pictures:
+        """What evaluations have shown."""
+        return Pictures(self.path / "pictures")
 
     def prepare(self, table: RunTable) -> None:
         """Make the folder and write the run's table, unless it is there already.
@@ -207,6 +219,7 @@ class RunFolder:
         with lock.hold(self.path / "lock") as ours:
             if ours:
                 files.remove_leftovers(self.path)
+                self.pictures.remove_leftovers()
                 self._put_folders_aside()
             yield ours
 
@@ -259,13 +272,10 @@ class RunFolder:
         if os.path.lexists(self.path / PROBE_ROWS):  # a run resumed from here adds later rows only
             with files.store_errors(self.path / PROBE_ROWS):
                 files.sync(self.path / PROBE_ROWS)
-        name = f"{step:012}-{digest(content)}.pt"
-        files.write(self.path / name, content)
-        for other in self.path.glob(f"{step:012}-*.pt"):  # as of before an evaluation
-            if other.name != name:
-                files.remove(other)
+        # Others of the same step are as of before an evaluation.
+        path = summed_files.write(self.path, f"{step:012}", content)
         for old in self._checkpoints()[:-KEPT_CHECKPOINTS]:
-            if old.name != name:
+            if old != path:
                 files.remove(old)
 
     def saved(self) -> int:
@@ -275,17 +285,15 @@ class RunFolder:
     def whole_checkpoints(self) -> Iterator[tuple[Path, bytes]]:
         """Yield the checkpoints that are as written, the latest first; others are put aside."""
         for path in reversed(self._checkpoints()):
-            with contextlib.suppress(DamagedError):
-                content = files.read(path, most=math.inf)
-                if path.stem.partition("-")[2] == digest(content):
-                    yield path, content
-                    continue
-            self.put_checkpoint_aside(path, "is damaged")
+            content = summed_files.read(path)
+            if content is None:
+                self.put_checkpoint_aside(path, "is damaged")
+            else:
+                yield path, content
 
     def put_checkpoint_aside(self, path: Path, reason: str) -> None:
         """Rename a checkpoint that cannot be resumed from, and notice it."""
-        with files.store_errors(path):
-            path.rename(path.with_suffix(".damaged"))
+        summed_files.put_aside(path)
         self.notices.append(f"its checkpoint {path.name} {reason} and was put aside")
 
     def finish(self, outcome: State, result: Result, rows: list[Row]) -> None:
@@ -294,6 +302,7 @@ class RunFolder:
         content = {"outcome": outcome.value, **result, "metrics": digest(to_lines(rows))}
         files.write(self.path / "result.json", with_digest(content))
         self.clear_failure()
+        self.evaluations.drop()
         for old in self._checkpoints()[:-1]:
             files.remove(old)
 
@@ -310,29 +319,16 @@ class RunFolder:
             error: the exception, or what happened in one line.
             sources: digests of the source that failed.
         """
-        content: Table = {"error": first_line(error), "traceback": error}
-        if isinstance(error, BaseException):
-            content["place"] = place_of(error)
-            content["traceback"] = "".join(traceback.format_exception(error))
-        if sources:
-            content["sources"] = dict(sources)
-        files.write(self.path / "failure.json", to_json(content))
+        failure_file.write(self._failure, error, sources)
 
     def failure(self) -> str | None:
         """Return the error of a failed run, and where it was raised, in one line."""
-        try:
-            failure = read_record(self.path / "failure.json", Failure)
-        except StoreError as error:
-            return str(error)
-        if failure is None:
-            return None
-        place = f" ({failure['place']})" if failure.get("place") else ""
-        return f"{failure['error']}{place}"
+        return failure_file.in_one_line(self._failure)
 
     def failed_sources(self) -> dict[str, Any]:
         """Return digests of the source that a failed run had, as far as they are recorded."""
         with contextlib.suppress(StoreError):
-            failure = read_record(self.path / "failure.json", Failure)
+            failure = failure_file.read(self._failure)
             if failure and "sources" in failure:
                 return failure["sources"]
             # Of a run whose process died, or of an earlier version.
@@ -341,14 +337,15 @@ class RunFolder:
 
     def traceback(self) -> str:
         """Return the traceback of a failed run; empty if it has not failed."""
-        with contextlib.suppress(DamagedError):
-            failure = read_record(self.path / "failure.json", Failure)
-            return failure["traceback"] if failure else ""
-        return ""
+        return failure_file.traceback_of(self._failure)
 
     def clear_failure(self) -> None:
         """Remove the record of a failure, so that the run is tried again."""
-        files.remove(self.path / "failure.json")
+        files.remove(self._failure)
+
+    @property
+    def _failure(self) -> Path:
+        return self.path / "failure.json"
 
     def _checkpoints(self) -> list[Path]:
         paths = [path for path in self.path.glob("*.pt") if CHECKPOINT.fullmatch(path.name)]

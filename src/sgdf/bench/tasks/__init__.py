@@ -24,6 +24,9 @@ TASKS = {
     "cifar10": "sgdf.bench.tasks.cifar.task:Cifar10",
     "cifar100": "sgdf.bench.tasks.cifar.task:Cifar100",
     "ptb": "sgdf.bench.tasks.ptb.task:PennTreebank",
+    "wgan-gp": "sgdf.bench.tasks.wgan.task:WGANGP",
+    "dit": "sgdf.bench.tasks.diffusion.task:DiT",
+    "sit": "sgdf.bench.tasks.diffusion.task:SiT",
 }
 
 # Fetched when first asked for: the names of tasks can be checked without torch.

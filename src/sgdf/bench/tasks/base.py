@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from ..errors import SpecError
+from .long_evaluation import LongEvaluation
 from .metric import Metric
 
 
@@ -66,6 +67,9 @@ class Task(ABC):
         sequential: whether each batch continues where the one before it ended. Such batches
             can be neither accumulated nor dealt out to several processes.
         digest: of the data, where they come from files that could be others.
+        averaged: the name of the part of the model that ``train.ema_decay`` averages, as in
+            ``model.get_submodule``; all of it by default.
+        evaluation: what a long evaluation tells how far it is; the loop sets it.
         device: where the model is, and where batches have to be.
     """
 
@@ -76,6 +80,8 @@ class Task(ABC):
     largest: bool | None = None
     sequential: bool = False
     digest: str = ""
+    averaged: str = ""
+    evaluation: LongEvaluation = LongEvaluation()
     device: torch.device = torch.device("cpu")
 
     @classmethod  # noqa: B027  # most have nothing to fetch
@@ -158,6 +164,13 @@ class Task(ABC):
         raise NotImplementedError(
             f"{type(self).__name__} has no sampled_loss(batch), which this optimizer needs"
         )
+
+    def begin_evaluation(self, costly: bool) -> None:  # noqa: B027  # most have nothing to share
+        """Prepare what the evaluations of all splits share; called before the first of them.
+
+        Args:
+            costly: whether ``evaluate_costly`` follows.
+        """
 
     @abstractmethod
     def evaluate(self, split: str) -> dict[str, float]:

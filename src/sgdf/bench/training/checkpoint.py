@@ -19,11 +19,9 @@ def save(folder: RunFolder, state: dict[str, Any], step: int) -> None:
     The first one of a run is read back at once: a state that cannot be loaded again should be
     known before hours are spent.
     """
-    buffer = io.BytesIO()
-    torch.save(state, buffer)
-    content = buffer.getvalue()
+    content = to_bytes(state)
     if not folder.saved():
-        _parse(content)
+        parse(content)
     folder.save(content, step)
 
 
@@ -36,7 +34,7 @@ def states(folder: RunFolder) -> Iterator[tuple[Path, dict[str, Any]]]:
     """Yield the checkpoints of a run that can be loaded, the latest first; others are put aside."""
     for path, content in folder.whole_checkpoints():
         try:
-            state = _parse(content)
+            state = parse(content)
         except Exception as error:  # torch does not document which
             if is_lack_of_memory(error):
                 raise
@@ -54,7 +52,15 @@ def is_lack_of_memory(error: Exception) -> bool:
     )
 
 
-def _parse(content: bytes) -> dict[str, Any]:
+def to_bytes(state: dict[str, Any]) -> bytes:
+    """Return a state as the content of a file."""
+    buffer = io.BytesIO()
+    torch.save(state, buffer)
+    return buffer.getvalue()
+
+
+def parse(content: bytes) -> dict[str, Any]:
+    """Return the state in the content of a file; nothing in it is executed."""
     state = torch.load(io.BytesIO(content), weights_only=True, map_location="cpu")
     if not isinstance(state, dict):
         raise TypeError(f"holds a {type(state).__name__} instead of the state of a run")

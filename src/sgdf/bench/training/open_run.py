@@ -23,7 +23,7 @@ def open_run(folder: str | Path, device: str = "cpu") -> tuple[Task, nn.Module]:
     """Return the task of a run and its model as of the last checkpoint, in evaluation mode.
 
     The model is also ``task.model``: ``task.loss(batch)`` and ``task.evaluate("test")`` use it.
-    With averaged weights (``ema_decay``) it is the averaged one, which evaluations use. The
+    With averaged weights (``ema_decay``) it has them in place of its own, as in evaluations. The
     caller's random numbers stay as they are.
 
     Args:
@@ -58,6 +58,5 @@ def open_run(folder: str | Path, device: str = "cpu") -> tuple[Task, nn.Module]:
             raise StoreError(
                 f"{folder}: its checkpoint does not fit its task as it is now: {first_line(error)}"
             ) from error
-    model = trainer.averaged.module if trainer.averaged else trainer.model
-    trainer.task.model = model
-    return trainer.task, model.eval()
+    trainer.task.model = trainer.evaluated
+    return trainer.task, trainer.evaluated.eval()

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
+from datetime import timedelta
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
+
+LONGEST_WAIT = timedelta(days=7)
+"""How long the others wait while rank 0 evaluates, which may take hours. They need not wait for a
+process that has died: torchrun ends them."""
 
 
 class Ranks:
@@ -35,7 +41,8 @@ class Ranks:
         if self.count > 1:
             if torch.cuda.is_available():
                 torch.cuda.set_device(self.local_rank)
-            dist.init_process_group()  # gloo for what is on the CPU, nccl for CUDA
+            # With gloo for what is on the CPU, nccl for CUDA.
+            dist.init_process_group(timeout=LONGEST_WAIT)
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -80,16 +87,56 @@ class Ranks:
         return means
 
     def parallel(self, model: nn.Module) -> nn.Module:
-        """Return the model wrapped so that gradients are means over the processes."""
+        """Return the model as the processes train it together.
+
+        One network is wrapped, so that its gradients are means over the processes. Several networks
+        begin equal and are returned as they are; ``average_gradients`` does the rest. Torch's
+        wrapper waits in each backward pass for the gradients of all networks that took part in the
+        forward pass, but a task updates one network at a time.
+        """
         if self.count == 1:
             return model
-        if isinstance(model, nn.ModuleDict | nn.ModuleList):
-            raise ValueError("several networks in one task cannot be trained under torchrun")
+        if has_several_networks(model):
+            for tensor in (*model.parameters(), *model.buffers()):
+                dist.broadcast(tensor.detach(), src=0)
+            return model
         return DistributedDataParallel(model)
+
+    def average_gradients(self, params: Sequence[Tensor]) -> None:
+        """Replace the gradients of parameters by their means over the processes, all at once.
+
+        A gradient that only some processes have counts as zero in the others.
+        """
+        sizes = [param.numel() for param in params]
+        found = [params[0].new_tensor([param.grad is not None for param in params])]
+        own = [torch.zeros_like(p) if p.grad is None else p.grad for p in params]
+        flat = torch.cat([*(gradient.detach().flatten() for gradient in own), *found])
+        dist.all_reduce(flat)
+        *means, counts = torch.split(flat / self.count, [*sizes, len(params)])
+        for param, mean, count in zip(params, means, counts.tolist(), strict=True):
+            if count:
+                param.grad = mean.view_as(param).to(param.dtype)
+
+    def own_buffers(self, model: nn.Module) -> dict[str, Tensor]:
+        """Return the buffers of this process if each has its own, as with several networks.
+
+        Torch's wrapper gives those of rank 0 to all. Here they stay apart: evaluations and the
+        saved model have those of rank 0, and a resumed run gives each process its own again.
+        """
+        if self.count == 1 or not has_several_networks(model):
+            return {}
+        params = {name for name, _ in model.named_parameters(remove_duplicate=False)}
+        state = model.state_dict()
+        return {name: value.cpu() for name, value in state.items() if name not in params}
 
     def without_sync(self, model: nn.Module) -> AbstractContextManager[None]:
         """Do not exchange gradients within the block."""
         return model.no_sync() if isinstance(model, DistributedDataParallel) else nullcontext()
+
+
+def has_several_networks(model: nn.Module) -> bool:
+    """Return whether a model is only a container of networks that are trained on their own."""
+    return isinstance(model, nn.ModuleDict | nn.ModuleList)
 
 
 def uses_cuda(device: str) -> bool:

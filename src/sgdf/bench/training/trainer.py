@@ -15,7 +15,6 @@ from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor, nn
-from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from ..catalog.optimizers import optimizer_maker
 from ..catalog.schedules import advance, make_scheduler
@@ -24,11 +23,14 @@ from ..spec.run import PURE_BFLOAT16, ProbeSpec, Run
 from ..store.records import Figures, FirstNonfinite, Row, Seconds
 from ..tasks import Task, find_task
 from ..tasks.base import metric_of, refuse_to_split, splits_of
-from .meter import Meter, as_numbers
+from ..tasks.long_evaluation import LongEvaluation
+from .averaging import average_of
+from .evaluation import Evaluator
+from .meter import Meter
 from .nonfinite import first_nonfinite
 from .probe import Moment, Probe, Probes
-from .randomness import capture, derived_seed, restore, seed_all, seeded
-from .ranks import Ranks
+from .randomness import capture, derived_seed, restore, seed_all
+from .ranks import Ranks, has_several_networks
 from .update import LossUpdate, precision
 
 Position = tuple[int, int, int, int | None]
@@ -40,8 +42,11 @@ class Stopped(Exception):  # noqa: N818  # no error
     """The run was asked to stop; its checkpoint is saved."""
 
 
-AroundEvaluation = Callable[["Trainer", bool], AbstractContextManager[None]]
-"""Returns a context for an evaluation of a trainer, which is costly or not."""
+AroundEvaluation = Callable[["Trainer", bool], AbstractContextManager[LongEvaluation | None]]
+"""Returns a context for an evaluation of a trainer, which is costly or not.
+
+The context gives what the task tells how far it is, or None if nobody wants to know.
+"""
 
 
 def _nothing(trainer: Trainer, costly: bool) -> AbstractContextManager[None]:
@@ -77,12 +82,15 @@ class Trainer:
             self.task.optimizers(optimizer_maker(run.optimizer.name, run.optimizer.options))
         )
         if self.settings.compile:
-            several = isinstance(self.model, nn.ModuleDict)
+            several = has_several_networks(self.model)
             for network in self.model.children() if several else [self.model]:
                 network.compile()
         self.parallel = ranks.parallel(self.model)
-        self.averaged = self._averaged() if self.settings.ema_decay else None
+        averaging = average_of(self.task, self.settings.ema_decay)
+        self.averaging, self.averaged = averaging, averaging and averaging.average
+        self.evaluated = averaging.evaluated if averaging else self.model
         self.update = LossUpdate(self.settings, self.optimizers, self.device, ranks)
+        self.update.averages = ranks.count > 1 and self.parallel is self.model
         self._divide()
         length = self.steps if run.schedule.every == "step" else self.epochs
         self.schedulers = {
@@ -158,6 +166,7 @@ class Trainer:
             "task": task,
             "epoch": self._epoch_start if self.epoch_step else task,
             "meter": self.meter.state(),
+            "buffers": self.ranks.own_buffers(self.model),
         }
         return {
             "model": self.model.state_dict(),
@@ -190,11 +199,9 @@ class Trainer:
         self.seconds, self.rows = copy.copy(state["seconds"]), list(state["rows"])
         self._resumed = state["processes"][self.ranks.rank]
         self.meter.load(self._resumed["meter"])
+        if buffers := self._resumed.get("buffers"):  # which earlier versions did not save
+            self.model.load_state_dict(buffers, strict=False)
         self.probes.load(state.get("probes", {}))  # which earlier versions did not save
-
-    def _averaged(self) -> AveragedModel:
-        average = get_ema_multi_avg_fn(self.settings.ema_decay)  # type: ignore[no-untyped-call]  # torch's
-        return AveragedModel(self.model, multi_avg_fn=average, use_buffers=True)
 
     def _order(self, epoch: int) -> Any:
         order = torch.Generator().manual_seed(derived_seed(self.run.seed, ORDER, epoch))
@@ -251,8 +258,8 @@ class Trainer:
                 self.step, self.epoch_step = self.step + 1, self.epoch_step + 1
                 if update.curvature:
                     update.measure_curvature(task, batch, self.step)
-                if self.averaged:
-                    self.averaged.update_parameters(self.model)
+                if self.averaging:
+                    self.averaging.update()
                 if self.step % settings.log_every == 0 or self.epoch_step == wanted:
                     self._read()
                 if by_step:
@@ -307,8 +314,7 @@ class Trainer:
         )
         if not costly and epoch % settings.evaluate_every:
             return {}
-        with around_evaluation(self, costly):
-            return self.evaluate(costly)
+        return self.evaluate(costly, around_evaluation)
 
     def _end_epoch(self, evaluated: dict[str, Figures]) -> None:
         """Log the epoch's mean training figures and its metrics, and advance the schedule."""
@@ -318,31 +324,37 @@ class Trainer:
             for scheduler in self.schedulers.values():
                 advance(scheduler, figures.get(self.protocol.watched))
 
-    def evaluate(self, costly: bool = False) -> dict[str, Figures]:
+    def evaluate(
+        self, costly: bool = False, around_evaluation: AroundEvaluation = _nothing
+    ) -> dict[str, Figures]:
         """Return the metrics of each split that the protocol looks at.
 
         Args:
             costly: include those that the task finds too costly for every evaluation.
+            around_evaluation: a context for the evaluation.
         """
-        start = time.perf_counter()
-        metrics = None
-        if self.ranks.rank == 0:
-            with self._evaluating():
-                metrics = {split: self._evaluate(split, costly) for split in self.splits}
-        self.seconds["evaluation"] += time.perf_counter() - start
-        shared: dict[str, Figures] = self.ranks.broadcast(metrics)
-        return shared
+        with around_evaluation(self, costly) as evaluation:
+            metrics = self._evaluate(costly, evaluation or LongEvaluation())
+        # The metric that decides is a costly one, and the first evaluation needs it.
+        return self.evaluate(True, around_evaluation) if metrics is None else metrics
 
-    def _evaluate(self, split: str, costly: bool) -> Figures:
-        metrics, wanted = as_numbers(self.task.evaluate(split)), self.metric.name
-        # The first evaluation has the metric that decides, so that a wrong name is noticed.
-        first = not any("test" in row for row in self.rows)
-        if costly or (first and wanted not in metrics):
-            costly = True
-            metrics |= as_numbers(self.task.evaluate_costly(split))
-        if wanted not in metrics and costly:
-            raise ValueError(f"the task selects by {wanted!r}, but evaluates {', '.join(metrics)}")
-        return metrics
+    def _evaluate(self, costly: bool, evaluation: LongEvaluation) -> dict[str, Figures] | None:
+        start, metrics = time.perf_counter(), None
+        if self.ranks.rank == 0:
+            evaluator = Evaluator(
+                task=self.task,
+                model=self.evaluated,
+                metric=self.metric,
+                splits=self.splits,
+                settings=self.settings,
+                device=self.device,
+                seed=derived_seed(self.run.seed, EVALUATION),
+            )
+            first = not any("test" in row for row in self.rows)
+            metrics = evaluator.metrics(costly, first, evaluation)
+        self.seconds["evaluation"] += time.perf_counter() - start
+        shared: dict[str, Figures] | None = self.ranks.broadcast(metrics)
+        return shared
 
     def attach(self, probe: Probe) -> None:
         """Let one more probe look at every step."""
@@ -382,21 +394,6 @@ class Trainer:
         yield
         self.task.model = model
         self._looking += time.perf_counter() - start
-
-    @contextmanager
-    def _evaluating(self) -> Iterator[None]:
-        """Evaluate the averaged weights, if any, and restore modes and random numbers."""
-        model = self.task.model = self.averaged.module if self.averaged else self.model
-        modes = [(module, module.training) for module in model.modules()]
-        model.eval()
-        randomness = seeded(derived_seed(self.run.seed, EVALUATION))
-        try:
-            with torch.no_grad(), precision(self.settings, self.device), randomness:
-                yield
-        finally:
-            for module, training in modes:
-                module.training = training
-            self.task.model = self.model
 
     def _log(self, kind: Literal["train", "epoch"], figures: dict[str, Figures]) -> None:
         optimizer = next(iter(self.optimizers.values()))

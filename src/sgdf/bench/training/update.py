@@ -81,6 +81,7 @@ class LossUpdate:
         # Whether the scaler made a step, so that it must be updated when the run's step ends.
         self.stepped = False
         self.used = False
+        self.averages = False  # whether gradients of other processes have to be asked for
         self.complete = True  # false for all but the last of the batches that make a step
 
     def __call__(self, loss: Tensor, optimizer: str = "model") -> None:
@@ -107,6 +108,8 @@ class LossUpdate:
             self._show(loss.item(), optimizer)
         if not self.complete:
             return
+        if self.averages:
+            self.ranks.average_gradients(params)
         chosen = self.optimizers[optimizer]
         if self.clip_norm is not None:
             self.scaler.unscale_(chosen)
@@ -143,6 +146,9 @@ class LossUpdate:
                 with precision(self.settings, self.device):
                     loss, count = task.sampled_loss(batch)
                 torch.autograd.backward(loss)
+                if self.averages:
+                    params = [p for group in optimizer.param_groups for p in group["params"]]
+                    self.ranks.average_gradients(params)
                 optimizer.update_hessian(count)
                 clear_gradients(optimizer)
 

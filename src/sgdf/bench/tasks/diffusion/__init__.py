@@ -1,0 +1,1 @@
+"""Images drawn from noise by a transformer: diffusion (DiT) and flow matching (SiT)."""

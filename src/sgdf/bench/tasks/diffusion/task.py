@@ -1,0 +1,239 @@
+"""Transformers that learn to take noise away: DiT by diffusion, SiT by flow matching."""
+
+from __future__ import annotations
+
+import re
+from abc import abstractmethod
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from ...errors import SpecError
+from ..base import Batches
+from ..generative import Generative
+from ..images.pixels import check_pixels, read_pixels
+from ..images.real_images import PublishedImages, RealImages, RealSet
+from .ddpm import Diffusion
+from .draw import SAMPLERS, Process, check_sampler, draw
+from .examples import Examples, LatentExamples, PixelExamples
+from .flow import Flow
+from .guidance import Guided
+from .latents import Decoder, Latents
+from .transformer import SIZES, DiffusionTransformer
+
+NETWORKS = {"tiny": (64, 4, 4), "mini": (128, 4, 4), **SIZES}
+"""By name: hidden width, blocks and heads. The first two are for small images and CPUs."""
+EVALUATION_BATCH = 256
+
+
+class DiffusionTask(Generative):
+    """What DiT and SiT have in common: network, data, and how images are drawn and compared.
+
+    The loss on held-out images is always that of the same noise at the same times.
+
+    Args:
+        data: ``"digits"``, ``"cifar10"``, or ``"latents"`` for those of a folder.
+        folder: of latents, as ``examples/make_latents.py`` writes it.
+        decoder: the folder of the encoder that made them, to decode drawn latents by.
+        side: the side of images; those of the data are resized. Latents have their own.
+        flip: mirror half of the images in training.
+        train_images: how many images are trained on; 0 for all that are not held back.
+        validation_images: how many training images are held back for choosing; digits have
+            300 always.
+        official: insist on the published files of CIFAR.
+        network: width and patch, as in ``"b-4"``: tiny, mini, s, b, l or xl, and the patch's side.
+        class_dropout: the share of images whose class is left out in training.
+        sampler: ``"ddpm"`` for DiT; ``"heun"``, ``"dopri5"`` or ``"sde"`` for SiT; by default the
+            first.
+        sampling_steps: how many steps it takes; ``"dopri5"`` decides itself.
+        guidance: the scale of classifier-free guidance; 1 for none.
+        samples: how many images are drawn for a score.
+        sample_batch: how many are drawn at a time.
+        extractor: the network whose features are compared.
+        reference: a file with published statistics of real images; by default they are those of
+            the held-out images.
+    """
+
+    learns_variance: ClassVar[bool]
+
+    def __init__(
+        self,
+        data: str = "digits",
+        folder: str = "",
+        decoder: str = "",
+        side: int = 8,
+        flip: bool = False,
+        train_images: int = 0,
+        validation_images: int = 0,
+        official: bool = True,
+        network: str = "tiny-2",
+        class_dropout: float = 0.1,
+        sampler: str = "",
+        sampling_steps: int = 50,
+        guidance: float = 1.0,
+        samples: int = 1000,
+        sample_batch: int = 250,
+        extractor: str = "digits-cnn",
+        reference: str = "",
+    ) -> None:
+        options = {
+            name: value for name, value in locals().items() if name not in ("self", "__class__")
+        }
+        self.check(**options)
+        self.process = self.new_process()
+        self.decoder: Decoder | None = None
+        real: RealSet
+        if data == "latents":
+            latents = Latents(folder)
+            self.examples: Examples = LatentExamples(latents, flip)
+            self.decoder, self.factor = Decoder(decoder), latents.factor
+            real = PublishedImages(reference)
+        else:
+            pixels = read_pixels(data, train_images, validation_images, official)
+            self.examples = PixelExamples(pixels, side, flip)
+            held_out = {s: images for s, images in self.examples.images.items() if s != "train"}
+            real = PublishedImages(reference) if reference else RealImages(held_out, side)
+        super().__init__(real, extractor, samples, sample_batch)
+        size, patch = network.split("-")
+        hidden, blocks, heads = NETWORKS[size]
+        channels, rows, _ = self.examples.shape
+        self.model = DiffusionTransformer(
+            rows,
+            channels,
+            int(patch),
+            hidden,
+            blocks,
+            heads,
+            self.examples.class_count,
+            class_dropout=class_dropout,
+            learns_variance=self.learns_variance,
+        )
+        self.sampler = sampler or SAMPLERS[type(self.process)][0]
+        self.sampling_steps, self.guidance = sampling_steps, guidance
+        self.digest = self.examples.digest
+
+    @classmethod
+    @abstractmethod
+    def new_process(cls) -> Process:
+        """Return what the network is trained on."""
+
+    @classmethod
+    def check(cls, **options: Any) -> None:
+        """Refuse options that cannot be, without reading data."""
+        super().check(**options)
+        if options["data"] == "latents":
+            for name in ("folder", "decoder", "reference"):
+                if not options[name]:
+                    raise SpecError(f'{name}: data = "latents" needs it')
+        else:
+            check_pixels(options["data"], options["train_images"], options["validation_images"])
+        if options["reference"] and options["extractor"] != "inception":
+            raise SpecError('reference: such statistics are of extractor = "inception"')
+        if not re.fullmatch(rf"({'|'.join(NETWORKS)})-[1-9]\d?", options["network"]):
+            raise SpecError(
+                f"network = {options['network']!r}: must be one of {', '.join(NETWORKS)}, a hyphen "
+                'and the side of a patch, as in "b-4"'
+            )
+        if not 0 <= options["class_dropout"] < 1:
+            raise SpecError(
+                f"class_dropout = {options['class_dropout']}: must be at least 0 and below 1"
+            )
+        process = cls.new_process()
+        sampler = options["sampler"] or SAMPLERS[type(process)][0]
+        check_sampler(process, sampler, options["sampling_steps"])
+
+    @classmethod
+    def provide(cls, **options: Any) -> None:
+        """Check that all data are there, without making the network."""
+        super().provide(**options)
+        if options["reference"]:
+            PublishedImages(options["reference"])
+        if options["data"] == "latents":
+            Latents(options["folder"])
+            Decoder(options["decoder"])
+        else:
+            names = ("data", "train_images", "validation_images", "official")
+            read_pixels(**{name: options[name] for name in names})
+
+    def to(self, device: torch.device) -> None:
+        """Move model, decoder and images to the device."""
+        super().to(device)
+        self.examples.to(device)
+        if self.decoder is not None:
+            self.decoder.to(device)
+
+    def batches(self, batch_size: int, order: torch.Generator) -> Batches:
+        """Return the training examples in a new order."""
+        return self.examples.batches(batch_size, order)
+
+    def loss(self, batch: Any) -> Tensor:
+        """Return the mean loss of examples with new noise, at random times."""
+        examples, classes = (part.to(self.device) for part in batch)
+        times = self.process.draw_times(len(examples))
+        noise = torch.randn_like(examples)
+        parts = self.process.losses(self.model, examples, classes, times, noise)
+        means = {name: part.mean() for name, part in parts.items()}
+        if len(means) > 1:
+            for name, mean in means.items():
+                self.log(name, mean.detach())
+        return torch.stack(list(means.values())).sum()
+
+    def evaluate(self, split: str) -> dict[str, float]:
+        """Return the loss on held-out images, always with the same noise."""
+        pair = self.examples.held_out(split)
+        if pair is None:
+            return {}
+        examples, classes = pair
+        noise = torch.Generator().manual_seed(0)
+        total = 0.0
+        for start in range(0, len(examples), EVALUATION_BATCH):
+            part = slice(start, start + EVALUATION_BATCH)
+            images = examples[part]
+            numbers = torch.randn(images.shape, generator=noise).to(images.device)
+            times = self.process.draw_times(len(images), noise)
+            losses = self.process.losses(self.model, images, classes[part], times, numbers)
+            total += float(sum(loss.sum() for loss in losses.values()))
+        return {"loss": total / len(examples)}
+
+    def draw(self, count: int, first: int, noise: torch.Generator) -> Tensor:
+        """Return images of all classes in turn."""
+        classes = (torch.arange(first, first + count) % self.examples.class_count).to(self.device)
+        network = Guided(self.model, self.guidance, self.examples.class_count)
+        images = draw(
+            network,
+            self.process,
+            self.examples.shape,
+            classes,
+            noise,
+            self.sampler,
+            self.sampling_steps,
+            clip=1.0 if self.decoder is None else None,
+        )
+        return images if self.decoder is None else self.decoder(images, self.factor)
+
+    def count_examples(self) -> dict[str, int]:
+        """Return the number of examples of each split."""
+        return self.examples.count()
+
+
+class DiT(DiffusionTask):
+    """A diffusion transformer that predicts noise and its variance (Peebles & Xie, 2023)."""
+
+    learns_variance = True
+
+    @classmethod
+    def new_process(cls) -> Diffusion:
+        """Return a thousand steps of noise."""
+        return Diffusion()
+
+
+class SiT(DiffusionTask):
+    """The same transformer, which learns straight ways from noise to images (Ma et al., 2024)."""
+
+    learns_variance = False
+
+    @classmethod
+    def new_process(cls) -> Flow:
+        """Return the straight path."""
+        return Flow()

@@ -1,0 +1,1 @@
+"""Images drawn by a generator that was trained against a critic (WGAN-GP)."""

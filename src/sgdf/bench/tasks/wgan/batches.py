@@ -1,0 +1,40 @@
+"""Shuffled images, resized when their batch has its turn."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from ..images.pixels import resized, to_numbers
+
+
+class ResizedBatches:
+    """The batches of one epoch over images in memory, with values from -1 to 1.
+
+    Args:
+        images: all of them, as bytes.
+        side: the side of the images in a batch.
+        batch_size: images in a batch; the last one may have fewer.
+        order: shuffles the images.
+    """
+
+    def __init__(self, images: Tensor, side: int, batch_size: int, order: torch.Generator) -> None:
+        self.images, self.side = images, side
+        permutation = torch.randperm(len(images), generator=order)
+        self.chunks = torch.split(permutation.to(images.device), batch_size)
+
+    def __len__(self) -> int:
+        return len(self.chunks)
+
+    def __iter__(self) -> Iterator[Tensor]:
+        for chunk in self.chunks:
+            yield to_numbers(resized(self.images[chunk], self.side))
+
+    def skip(self, count: int) -> ResizedBatches:
+        """Return them without the first ``count``."""
+        rest = copy.copy(self)
+        rest.chunks = self.chunks[count:]
+        return rest

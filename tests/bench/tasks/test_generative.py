@@ -1,0 +1,134 @@
+"""Tasks that draw images: the same noise at every evaluation, scores, pictures, what is kept."""
+
+import pytest
+import torch
+from torch import nn
+
+from sgdf.bench.errors import SpecError
+from sgdf.bench.tasks.generative import GRID, Generative, grid
+from sgdf.bench.tasks.images.pixels import read_pixels
+from sgdf.bench.tasks.images.real_images import RealImages
+from sgdf.bench.tasks.long_evaluation import LongEvaluation
+
+
+class Painter(Generative):
+    """Draws digits that are noise around a grey value."""
+
+    def __init__(self, samples=50, sample_batch=16):
+        images = read_pixels("digits").images
+        held_out = {split: images[split] for split in ("validation", "test")}
+        super().__init__(RealImages(held_out, 8), "digits-cnn", samples, sample_batch)
+        self.model = nn.Linear(1, 1)
+        self.asked = []
+
+    def batches(self, batch_size, order):
+        return []
+
+    def evaluate(self, split):
+        return {}
+
+    def draw(self, count, first, noise):
+        self.asked.append((first, count))
+        return torch.randn(count, 1, 8, 8, generator=noise) * 0.3
+
+
+class Memory(LongEvaluation):
+    """Keeps everything that it is told."""
+
+    def __init__(self, kept=None):
+        self.before, self.shown, self.told, self.states = kept, {}, [], []
+
+    def kept(self, what):
+        return self.before
+
+    def advance(self, what, done, total, state):
+        self.told.append((what, done, total))
+        self.states.append(state())
+
+    def show(self, name, pixels):
+        self.shown[name] = pixels
+
+
+def evaluated(task, memory=None, seed=0):
+    """Return the scores on both splits of an evaluation, as the loop makes one."""
+    task.evaluation = memory or Memory()
+    torch.manual_seed(seed)
+    task.begin_evaluation(True)
+    return {split: task.evaluate_costly(split) for split in task.splits}
+
+
+def test_all_samples_are_drawn_once_for_both_splits():
+    task, memory = Painter(), Memory()
+    scores = evaluated(task, memory)
+    assert task.asked == [(0, GRID), (0, 16), (16, 16), (32, 16), (48, 2)]
+    assert memory.told == [("drawing", done, 50) for done in (16, 32, 48, 50)]
+    assert scores["validation"] != scores["test"]
+    assert set(scores["test"]) == {"frechet_distance", "classifier_score", "precision", "recall"}
+    assert not {"fid", "sfid", "inception_score"} & set(scores["test"])
+
+
+def test_every_evaluation_has_the_noise_of_the_seed():
+    task = Painter()
+    first, again, other = evaluated(task), evaluated(task), evaluated(task, seed=1)
+    assert first == again
+    assert first != other
+
+
+@pytest.mark.parametrize("batches", [1, 2, 3])
+def test_an_interrupted_evaluation_continues_to_the_bit(batches):
+    whole = Memory()
+    expected = evaluated(Painter(), whole)
+    task = Painter()
+    assert evaluated(task, Memory(kept=whole.states[batches - 1])) == expected
+    assert task.asked[1:] == [(0, 16), (16, 16), (32, 16), (48, 2)][batches:]
+
+
+def test_a_picture_of_the_same_noise_is_shown_at_every_evaluation():
+    task, cheap, costly = Painter(), Memory(), Memory()
+    evaluated(task, costly)
+    task.evaluation = cheap
+    torch.manual_seed(0)
+    task.begin_evaluation(False)
+    assert torch.equal(cheap.shown["samples"], costly.shown["samples"])
+    assert cheap.shown["samples"].shape == (8 * 9 - 1, 8 * 9 - 1)
+
+
+def test_scores_are_of_the_weights_at_the_beginning_of_an_evaluation():
+    task = Painter()
+    evaluated(task)
+    drawn = len(task.asked)
+    task.evaluate_costly("test")
+    assert len(task.asked) == drawn
+    task.begin_evaluation(True)
+    task.evaluate_costly("test")
+    assert len(task.asked) > drawn + 1
+
+
+def test_a_grid_has_lines_and_room_for_incomplete_rows():
+    images = torch.arange(5, dtype=torch.uint8).view(5, 1, 1, 1).expand(5, 3, 2, 2)
+    picture = grid(images, columns=2)
+    assert picture.shape == (8, 5, 3)
+    assert picture[:, :, 0].tolist() == [
+        [0, 0, 255, 1, 1],
+        [0, 0, 255, 1, 1],
+        [255] * 5,
+        [2, 2, 255, 3, 3],
+        [2, 2, 255, 3, 3],
+        [255] * 5,
+        [4, 4, 255, 255, 255],
+        [4, 4, 255, 255, 255],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"extractor": "incepton"}, "extractor = 'incepton'.*did you mean.*inception"),
+        ({"samples": 1}, "samples must be at least 2"),
+        ({"sample_batch": 0}, "sample_batch at least 1"),
+    ],
+)
+def test_what_cannot_be_scored_is_refused(changes, message):
+    options = {"extractor": "digits-cnn", "samples": 10, "sample_batch": 5, **changes}
+    with pytest.raises(SpecError, match=message):
+        Painter.check(**options)
