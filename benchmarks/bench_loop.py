@@ -6,7 +6,7 @@ checkpoints if an epoch took a minute. On CIFAR (random pixels here, for their n
 that matters) the bench crops, flips and normalises its images too, while the loop by hand goes
 over tensors that are ready. On Penn Treebank (random words here) both read windows of the same
 lengths, carry the hidden state, clip, and scale the learning rate by the length. The WGAN-GP has
-two networks that take turns, on images that are ready for the loop by hand.
+two networks that take turns, on images that are ready for the loop by hand. The DiT learns digits.
 
 ``python benchmarks/bench_loop.py ptb`` measures only the cases whose names begin so, and
 ``--instances`` and ``--rounds`` make it shorter or longer. Both loops keep freed memory, as
@@ -44,7 +44,6 @@ from sgdf.bench.training.trainer import ORDER, Trainer
 from sgdf.environment import environment
 
 BOUND = 0.97
-WGAN = "sgdf.bench.tasks.wgan.task:WGANGP"
 LR = 0.01
 MAKERS = {
     "sgd": lambda params: torch.optim.SGD(params, lr=LR, momentum=0.9),
@@ -84,7 +83,8 @@ CASES = {
     "ptb-small, sgdf": Case(**LSTM, options=SMALL_LSTM, optimizer="sgdf"),
     "ptb, one layer, sgd": Case(**LARGE_LSTM),
     "ptb, one layer, sgdf": Case(**LARGE_LSTM, optimizer="sgdf"),
-    "wgan, 32 pixels": Case(WGAN, SMALL_WGAN, optimizer="sgdf", instances=3, rounds=4),
+    "dit, digits": Case("dit", optimizer="sgdf", instances=3, rounds=4),
+    "wgan, 32 pixels": Case("wgan-gp", SMALL_WGAN, optimizer="sgdf", instances=3, rounds=4),
 }
 
 
@@ -118,6 +118,13 @@ def loss_on_words(task, inputs, targets, hidden):
     loss = loss + task.activation * dropped.square().mean()
     loss = loss + task.slowness * (outputs[1:] - outputs[:-1]).square().mean()
     return loss, tuple((output.detach(), cell.detach()) for output, cell in hidden)
+
+
+def loss_on_noise(task, images, classes):
+    """Return the loss of a diffusion model on images with new noise."""
+    noise, times = torch.randn_like(images), task.process.draw_times(len(images))
+    parts = task.process.losses(task.model, images, classes, times, noise)
+    return parts["squared_error"].mean() + parts["bound"].mean()
 
 
 def by_turns(case):
@@ -175,6 +182,8 @@ def by_hand(case):
             elif case.task == "ptb":
                 loss, hidden = loss_on_words(task, inputs, targets, hidden)
                 optimizer.param_groups[0]["lr"] = LR * len(inputs) / task.length
+            elif case.task == "dit":
+                loss = loss_on_noise(task, inputs, targets)
             else:
                 loss = task.criterion(model(inputs), targets)
             loss.backward()
@@ -227,7 +236,7 @@ def seconds_of(case, instances, rounds):
     times = []
     for _ in range(instances):
         with tempfile.TemporaryDirectory() as place:
-            hand = by_turns(case) if case.task == WGAN else by_hand(case)
+            hand = by_turns(case) if case.task == "wgan-gp" else by_hand(case)
             turns = hand, by_the_bench(case, RunFolder(Path(place) / "run"))
             for loop in turns * 2:
                 next(loop)

@@ -72,6 +72,11 @@ class QuietPair(Pair):
             update(-critic(generator(batch.flip(1))).mean(), "generator")
         return {"critic": critic_loss.detach()}
 
+    def state(self):
+        """Return the weights of this process, too, so that a test can compare them."""
+        weights = [param.detach().clone() for param in self.model.parameters()]
+        return {**super().state(), "weights": weights}
+
     def evaluate(self, split):
         """Return how far the means are apart."""
         fake = self.model["generator"](self.real.flip(1))

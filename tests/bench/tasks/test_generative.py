@@ -22,12 +22,15 @@ class Painter(Generative):
         self.asked = []
 
     def batches(self, batch_size, order):
+        """Return none: nothing is trained."""
         return []
 
     def evaluate(self, split):
+        """Return nothing cheap."""
         return {}
 
     def draw(self, count, first, noise):
+        """Note what was asked for, and draw it."""
         self.asked.append((first, count))
         return torch.randn(count, 1, 8, 8, generator=noise) * 0.3
 
@@ -39,13 +42,16 @@ class Memory(LongEvaluation):
         self.before, self.shown, self.told, self.states = kept, {}, [], []
 
     def kept(self, what):
+        """Return what was given."""
         return self.before
 
     def advance(self, what, done, total, state):
+        """Note it all."""
         self.told.append((what, done, total))
         self.states.append(state())
 
     def show(self, name, pixels):
+        """Note it."""
         self.shown[name] = pixels
 
 

@@ -21,6 +21,7 @@ class Means:
         self.seen = 0
 
     def __call__(self, images):
+        """Return the means."""
         self.seen += len(images)
         return Features(images.float().mean((2, 3)))
 

@@ -58,6 +58,7 @@ class NetworkExtractor:
             if part not in known:
                 raise SpecError(f"{use} = {part!r}: {name} has no such part")
         self._network = copy.deepcopy(network).eval().requires_grad_(False)
+        self._device = torch.device("cpu")
 
     @cached_property
     def digest(self) -> str:
@@ -71,11 +72,12 @@ class NetworkExtractor:
     def to(self, device: torch.device) -> NetworkExtractor:
         """Move the network to a device, and return the extractor."""
         self._network.to(device)
+        self._device = device
         return self
 
     @torch.no_grad()
     def __call__(self, images: Tensor) -> Features:
-        """Return the features of images as bytes (n, 3, height, width).
+        """Return the features of images as bytes (n, 3, height, width), from any device.
 
         Raises:
             ValueError: if they are not bytes.
@@ -99,7 +101,7 @@ class NetworkExtractor:
         )
 
     def _prepared(self, images: Tensor) -> Tensor:
-        numbers = images.float()
+        numbers = images.to(self._device).float()
         if self._side is not None and numbers.shape[2:] != (self._side, self._side):
             numbers = functional.interpolate(
                 numbers, (self._side, self._side), mode="bilinear", antialias=True

@@ -38,10 +38,9 @@ def resolve_machine(
     for run in experiment.runs:
         if id(run.train) not in resolved:
             resolved[id(run.train)] = _resolve(run, there, threads, processes, anywhere)
-        parts = processes * run.train.accumulate
-        if parts > 1:
+        if max(processes, run.train.accumulate) > 1:
             with naming(f"task {run.task.name!r}"):
-                refuse_to_split(find_task(run.task.name), parts)
+                refuse_to_split(find_task(run.task.name), processes, run.train.accumulate)
     runs = [dataclasses.replace(run, train=resolved[id(run.train)]) for run in experiment.runs]
     return dataclasses.replace(experiment, runs=tuple({run.key: run for run in runs}.values()))
 

@@ -66,6 +66,8 @@ class Task(ABC):
         largest: the older way to state its direction.
         sequential: whether each batch continues where the one before it ended. Such batches
             can be neither accumulated nor dealt out to several processes.
+        accumulates: whether the batch of a step can be computed in parts. It cannot where one
+            network has to take its step before the next one learns from it.
         digest: of the data, where they come from files that could be others.
         averaged: the name of the part of the model that ``train.ema_decay`` averages, as in
             ``model.get_submodule``; all of it by default.
@@ -79,6 +81,7 @@ class Task(ABC):
     selects: str = "loss"
     largest: bool | None = None
     sequential: bool = False
+    accumulates: bool = True
     digest: str = ""
     averaged: str = ""
     evaluation: LongEvaluation = LongEvaluation()
@@ -236,12 +239,23 @@ def splits_of(task: Task | type[Task]) -> tuple[str, ...]:
     return tuple(task.splits if named else Task.splits)
 
 
-def refuse_to_split(task: Task | type[Task], parts: int) -> None:
-    """Refuse to split batches of which each continues the one before it.
+def refuse_to_split(task: Task | type[Task], processes: int, accumulate: int) -> None:
+    """Refuse to split the batches of a step where the task, or class of tasks, does not allow it.
+
+    Args:
+        task: says it.
+        processes: that a batch is dealt out to.
+        accumulate: the parts that each of them computes one after the other.
 
     Raises:
-        SpecError: if the task, or class of tasks, has such batches and there are several parts.
+        SpecError: if batches continue each other, or cannot be accumulated.
     """
+    parts = processes * accumulate
+    if accumulate > 1 and not task.accumulates:
+        raise SpecError(
+            f"train.accumulate = {accumulate}: must be 1, since a network of this task has to take "
+            "its step before the next one learns from it"
+        )
     # Of a class, a property says nothing: only the instance has its value.
     if parts > 1 and task.sequential and not isinstance(task.sequential, property):
         raise SpecError(

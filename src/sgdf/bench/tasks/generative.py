@@ -19,6 +19,8 @@ from .images.pixels import to_bytes
 from .images.real_images import RealSet
 from .metric import Metric
 
+MOST_KEPT = 50_000
+"""Features of drawn images that precision and recall see; published ones are of as many."""
 GRID = 64
 """The images of a picture for the report, in rows of eight."""
 
@@ -106,7 +108,7 @@ class Generative(Task):
     def _draw_all(self) -> Collected:
         """Draw the samples, or those that an interrupted evaluation has left to draw."""
         kept = self.evaluation.kept("drawing")
-        drawn = Collected.of_state(kept) if kept else Collected()
+        drawn = Collected.of_state(kept) if kept else Collected(kept=MOST_KEPT)
         for first, count in self._batches_of_samples(drawn.count):
             images = self.real.prepared(to_bytes(self.draw(count, first, self._noise(first))))
             drawn.add(self.extractor(images))

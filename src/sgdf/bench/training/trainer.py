@@ -118,7 +118,7 @@ class Trainer:
         """Compute the size of a micro-batch and the number of steps in an epoch."""
         parts = self.ranks.count * self.settings.accumulate
         self.micro_batch = self.settings.batch_size // parts
-        refuse_to_split(self.task, parts)
+        refuse_to_split(self.task, self.ranks.count, self.settings.accumulate)
         self.epoch_steps = len(self._order(0)) // parts
         if not self.epoch_steps:
             raise ValueError("the training data do not make up one whole step")

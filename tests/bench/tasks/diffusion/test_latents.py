@@ -96,8 +96,9 @@ def test_batches_are_skipped_exactly(folder):
         assert len(rest) == 7 - count
         assert equal(list(rest), whole[count:])
         assert equal(list(rest), whole[count:])  # nor does going through them change them
-    twice = LatentBatches(latents, 3, order()).skip(2).skip(3)
-    assert equal(list(twice), whole[5:])
+    epoch = LatentBatches(latents, 3, order())
+    assert equal(list(epoch.skip(2).skip(3)), whole[5:])
+    assert equal(list(epoch), whole)  # which has skipped nothing itself
 
 
 def test_no_random_number_is_drawn_but_from_the_order(folder):

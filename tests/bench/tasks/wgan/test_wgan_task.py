@@ -228,7 +228,7 @@ def test_in_mixed_precision_the_generator_meets_the_critic_after_its_step():
 
 
 def test_batches_cannot_be_accumulated():
-    with pytest.raises(SpecError, match="accumulate: must be 1, because the generator learns"):
+    with pytest.raises(SpecError, match=r"train\.accumulate = 2: must be 1, since a network"):
         trained(wgan_run(accumulate=2))
 
 

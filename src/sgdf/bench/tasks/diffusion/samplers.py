@@ -111,14 +111,15 @@ def dopri5(
     from scipy.integrate import RK45
 
     def slope(time: float, flat: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        points = torch.from_numpy(flat.copy()).view(start.shape).to(start.dtype).to(start.device)
+        points = torch.from_numpy(flat).view(start.shape).to(start.dtype).to(start.device)
         values = velocity(points, _times(points, time)).cpu().double().flatten()
         if not values.isfinite().all():  # the stepper would look for a smaller step for ever
             raise FloatingPointError(f"the velocity at time {time:.3g} is not finite")
         found: np.ndarray[Any, Any] = values.numpy()
         return found
 
-    stepper = RK45(slope, 0.0, start.cpu().double().flatten().numpy(), 1.0, rtol=rtol, atol=atol)
+    flat_start = start.cpu().double().flatten().numpy()
+    stepper = RK45(slope, 0.0, flat_start, 1.0, rtol=rtol, atol=atol)
     for _ in _steps_of(stepper):
         progress(stepper.t, 1.0)
     return torch.from_numpy(stepper.y).view(start.shape).to(start.dtype).to(start.device)

@@ -12,6 +12,7 @@ from torch import Tensor
 from ...errors import SpecError
 from ..base import Batches
 from ..generative import Generative
+from ..images.extractors import INCEPTIONS
 from ..images.pixels import check_pixels, read_pixels
 from ..images.real_images import PublishedImages, RealImages, RealSet
 from .ddpm import Diffusion
@@ -128,7 +129,7 @@ class DiffusionTask(Generative):
                     raise SpecError(f'{name}: data = "latents" needs it')
         else:
             check_pixels(options["data"], options["train_images"], options["validation_images"])
-        if options["reference"] and options["extractor"] != "inception":
+        if options["reference"] and options["extractor"] not in INCEPTIONS:
             raise SpecError('reference: such statistics are of extractor = "inception"')
         if not re.fullmatch(rf"({'|'.join(NETWORKS)})-[1-9]\d?", options["network"]):
             raise SpecError(

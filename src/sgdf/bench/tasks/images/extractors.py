@@ -46,7 +46,9 @@ RESNETS = {
     ),
 }
 """On the test images 91.73 and 93.39 % of their classes are right."""
-EXTRACTORS = ("digits-cnn", *RESNETS, "inception")
+INCEPTIONS = {"inception": "tensorflow", "inception-pytorch-fid": "pytorch-fid"}
+"""The published Inception, and how images get its size."""
+EXTRACTORS = ("digits-cnn", *RESNETS, *INCEPTIONS)
 
 
 def check_extractor(name: str) -> None:
@@ -69,8 +71,8 @@ def find_extractor(name: str) -> Extractor:
     check_extractor(name)
     if name == "digits-cnn":
         return NetworkExtractor(name, digits_classifier(), pooled="1.hidden", side=8)
-    if name == "inception":
-        return Inception(data_folder() / "weights" / FILE)
+    if name in INCEPTIONS:
+        return Inception(data_folder() / "weights" / FILE, INCEPTIONS[name])
     weights = RESNETS[name]
     weights.provide()
     network = with_published_weights(name, weights.place / next(iter(weights.files)))

@@ -14,6 +14,9 @@ from ..images.pixels import resized, to_numbers
 class ResizedBatches:
     """The batches of one epoch over images in memory, with values from -1 to 1.
 
+    Larger images are interpolated bilinearly between the centres of pixels, and rounded to bytes
+    as in a picture that was resized before training.
+
     Args:
         images: all of them, as bytes.
         side: the side of the images in a batch.

@@ -31,7 +31,8 @@ class WGANGP(Generative):
     of the critic on the batches 0, ``generator_every``, … of every epoch, and with the same z. A
     last batch that is smaller counts like any other. For the critic the generator runs as in
     training, but without a graph: its BatchNorm sees these images too, as in the published
-    programs. Under torchrun a batch is that of all processes together.
+    programs. Under torchrun a batch is that of all processes together; ``train.accumulate`` is
+    refused, and torch cannot compile a gradient penalty.
 
     With ``train.ema_decay`` the generator alone is averaged.
 
@@ -58,6 +59,7 @@ class WGANGP(Generative):
     model: nn.ModuleDict
     real: RealImages
     averaged = "generator"
+    accumulates = False
     batch = 0  # the number of the next one in its epoch
 
     def __init__(
@@ -73,7 +75,7 @@ class WGANGP(Generative):
         validation_images: int = 0,
         compared_with: str = "train",
         stretch: bool = True,
-        extractor: str = "inception",
+        extractor: str = "inception-pytorch-fid",
         samples: int = 64_000,
         sample_batch: int = 250,
         official: bool = True,
@@ -140,11 +142,6 @@ class WGANGP(Generative):
 
     def step(self, batch: Any, update: Update) -> Mapping[str, Tensor | float]:
         """Train the critic and, if it has its turn, the generator."""
-        if not getattr(update, "complete", True):
-            raise SpecError(
-                "accumulate: must be 1, because the generator learns from a critic that has taken "
-                "its step"
-            )
         vectors = torch.randn(len(batch), self.latent, device=batch.device)
         numbers = self._train_critic(batch, vectors, update)
         if self.batch % self.generator_every == 0:
