@@ -16,7 +16,10 @@ from sgdf.bench.training.trainer import Trainer
 
 FETCHED = {"cifar10", "cifar100"}  # whose data need not be there: test_cifar.py makes its own
 pytestmark = pytest.mark.usefixtures("words")
-each_task = pytest.mark.parametrize("name", [name for name in TASKS if name not in FETCHED])
+DRAWING = {"wgan-gp", "dit", "sit"}  # judged by what they draw: tests/bench/tasks/{wgan,diffusion}
+each_task = pytest.mark.parametrize(
+    "name", [name for name in TASKS if name not in FETCHED | DRAWING]
+)
 
 
 def trainer_of(name, **train):

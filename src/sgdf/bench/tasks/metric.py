@@ -17,7 +17,7 @@ LARGER_IS_BETTER = {
 }
 SMALLER_IS_BETTER = {
     *("loss", "error", "err", "mse", "rmse", "mae", "nll", "perplexity", "ppl", "bits", "bpc"),
-    *("bpd", "wer", "cer", "fid", "kid", "distance", "divergence"),
+    *("bpd", "wer", "cer", "fid", "sfid", "kid", "distance", "divergence"),
 }
 _WORD = re.compile(r"[a-z0-9]+")
 

@@ -86,6 +86,36 @@ def test_no_guidance_is_guidance_of_one_and_all_classes_are_drawn(name):
     assert not torch.equal(plain, guided)
 
 
+def outcome(name, options):
+    """Return two losses, and what a network of random weights draws."""
+    torch.manual_seed(0)
+    task = find_task(name)(**{**SMALL, **options})
+    batches = list(task.batches(300, torch.Generator().manual_seed(0)))
+    for parameter in task.model.parameters():
+        torch.nn.init.normal_(parameter, std=0.1)
+    with torch.no_grad():
+        losses = [task.loss(batch).item() for batch in batches]
+        task.model.eval()
+        return losses, task.draw(3, 0, torch.Generator().manual_seed(0)).tolist()
+
+
+@pytest.mark.parametrize(
+    ("name", "option", "value"),
+    [
+        ("dit", "side", 16),
+        ("dit", "flip", True),
+        ("dit", "network", "tiny-4"),
+        ("dit", "class_dropout", 0.9),
+        ("dit", "sampling_steps", 3),
+        ("dit", "guidance", 2.0),
+        ("sit", "sampler", "sde"),
+    ],
+)
+def test_options_change_what_is_learned_or_drawn(name, option, value):
+    assert outcome(name, {}) == outcome(name, {})
+    assert outcome(name, {}) != outcome(name, {option: value})
+
+
 @pytest.mark.parametrize("sampler", ["heun", "dopri5", "sde"])
 def test_every_sampler_draws(sampler):
     task = SiT(**{**SMALL, "sampler": sampler})
