@@ -124,6 +124,10 @@ class LossUpdate:
         if self.after_step is not None:
             self.after_step()
         clear_gradients(chosen)
+        if self.mixes and len(self.params) > 1:
+            # Autocast keeps rounded copies of weights until the task's step ends. The next network
+            # would learn from this one as it was before its step.
+            torch.clear_autocast_cache()
 
     def predict(self) -> None:
         """Let optimizers that measure the loss move to the point where they measure it."""

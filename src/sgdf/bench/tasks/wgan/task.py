@@ -159,9 +159,6 @@ class WGANGP(Generative):
         return {"wasserstein": distance, "penalty": penalty}
 
     def _train_generator(self, vectors: Tensor, update: Update) -> Tensor:
-        # In mixed precision torch keeps rounded copies of weights until autocast ends, and those of
-        # the critic are older than its step.
-        torch.clear_autocast_cache()
         loss = -self._mean_score(self.model["generator"](vectors))
         update(loss, "generator")
         return loss
