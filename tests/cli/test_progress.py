@@ -67,15 +67,15 @@ def test_lines_say_how_long_an_evaluation_will_take(monkeypatch, capsys):
 
     for time, done in ((20.0, 100), (25.0, 150), (40.0, 300), (41.0, 310), (71.0, 600)):
         tell(time, "sampling [fast]", done)
-    for time, done in ((72.0, 1), (102.0, 11), (133.0, 11), (164.0, 5)):
+    for time, done in ((72.0, 700), (102.0, 710), (133.0, 710), (164.0, 5)):
         tell(time, "features", done)
     assert capsys.readouterr().out.splitlines() == [
         "[0/1] run [x]: resumes at step 9",
         "[0/1] run [x]: sampling [fast]: 300 of 2,000, 2 min 50 s left",
         "[0/1] run [x]: sampling [fast]: 600 of 2,000, 2 min 23 s left",
-        "[0/1] run [x]: features: 11 of 2,000, 1 h 39 min left",
-        "[0/1] run [x]: features: 11 of 2,000, 3 h 22 min left",
-        "[0/1] run [x]: features: 5 of 2,000, 12 h 44 min left",
+        "[0/1] run [x]: features: 710 of 2,000, 1 h 4 min left",
+        "[0/1] run [x]: features: 710 of 2,000, 2 h 11 min left",
+        "[0/1] run [x]: features: 5 of 2,000",
     ]
 
 

@@ -156,6 +156,15 @@ def test_buffers_are_kept_for_each_process_only_where_each_has_its_own():
     assert Ranks(alone=True).own_buffers(networks) == {}
 
 
+def test_processes_wait_for_an_evaluation_of_hours(monkeypatch):
+    given = {}
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setattr(dist, "init_process_group", lambda **options: given.update(options))
+    monkeypatch.setattr(dist, "destroy_process_group", lambda: None)
+    with Ranks():
+        assert given["timeout"].total_seconds() > 24 * 3600
+
+
 def test_a_run_of_one_process_asks_for_no_gradients(tmp_path, monkeypatch):
     monkeypatch.setattr(Ranks, "average_gradients", lambda *arguments: pytest.fail("asked"))
     plan = plan_of(grid(tmp_path, "bench_tasks:Pair", epochs=1), tmp_path / "store")

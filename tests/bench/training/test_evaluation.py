@@ -75,25 +75,13 @@ def test_a_task_has_what_the_loop_offers_for_the_evaluation_only(how, monkeypatc
 
     monkeypatch.setattr(LossOnly, "evaluate", evaluate)
     trainer = Trainer(run_of("declaring_tasks:LossOnly"), Ranks())
+    trainer.evaluation = offered
     try:
-        trainer.evaluate(False, lambda trainer, costly: Offering(offered))
+        trainer.evaluate()
     except KeyError:
         assert how == "raises"
     assert set(seen) == {offered}
     assert trainer.task.evaluation is Task.evaluation
-
-
-class Offering:
-    """A context that gives the trainer something to offer."""
-
-    def __init__(self, offered):
-        self.offered = offered
-
-    def __enter__(self):
-        return self.offered
-
-    def __exit__(self, *error):
-        pass
 
 
 def test_a_task_of_before_may_use_the_names_for_something_else(monkeypatch):

@@ -122,7 +122,9 @@ def _time_evaluation(trainer: Trainer, costly: bool, say: Say) -> float:
     """Return how long an evaluation takes; a long one is not awaited."""
     sample = _Sample(trainer)
     try:
-        trainer.evaluate(costly, lambda trainer, costly: sample)
+        with sample:
+            trainer.evaluation = sample
+            trainer.evaluate(costly)
     except Stopped:
         if sample.share:
             return sample.seconds / sample.share

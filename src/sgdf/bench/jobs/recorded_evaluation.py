@@ -33,7 +33,6 @@ class RecordedEvaluation(LongEvaluation):
 
     Args:
         trainer: whose model is evaluated.
-        costly: whether it is a costly evaluation, whose parts are others.
         folder: the folder of the run.
         tell: receives the events.
         must_stop: whether the evaluation should keep what it has, and stop.
@@ -47,14 +46,13 @@ class RecordedEvaluation(LongEvaluation):
     def __init__(
         self,
         trainer: Trainer,
-        costly: bool,
         folder: RunFolder,
         tell: Tell,
         must_stop: Callable[[], bool],
         tell_every: float,
         keep_every: float,
     ) -> None:
-        self.trainer, self.costly, self.folder, self.tell = trainer, costly, folder, tell
+        self.trainer, self.folder, self.tell = trainer, folder, tell
         self.must_stop, self.tell_every, self.keep_every = must_stop, tell_every, keep_every
         self.begun = time.monotonic()
         self.tell_at, self.keep_at = self.begun + tell_every, self.begun + keep_every
@@ -120,7 +118,7 @@ class RecordedEvaluation(LongEvaluation):
         self.tell({"event": "saved", "step": step})
 
     def _part(self, what: str) -> str:
-        return json.dumps([what, self.asked[what], self.costly])
+        return json.dumps([what, self.asked[what]])
 
     @cached_property
     def _weights(self) -> str:

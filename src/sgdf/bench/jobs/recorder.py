@@ -155,7 +155,6 @@ class Recorder:
         can_stop, stop = alone and is_long, self.stop
         evaluation = RecordedEvaluation(
             trainer,
-            costly,
             self.folder,
             self.tell,
             must_stop=lambda: can_stop and stop.is_set(),

@@ -109,6 +109,7 @@ class Trainer:
         self.probes = Probes(probes if ranks.rank == 0 else ())
         if self.probes:
             self._let_probes_look()
+        self.evaluation = LongEvaluation()  # what the task is offered in an evaluation
         self._resumed: dict[str, Any] | None = None
         self._epoch_start: dict[str, Any] = {}
         self._batch: Any = None
@@ -314,7 +315,11 @@ class Trainer:
         )
         if not costly and epoch % settings.evaluate_every:
             return {}
-        return self.evaluate(costly, around_evaluation)
+        with around_evaluation(self, costly) as evaluation:
+            self.evaluation = evaluation or LongEvaluation()
+            figures = self.evaluate(costly)
+        self.evaluation = LongEvaluation()
+        return figures
 
     def _end_epoch(self, evaluated: dict[str, Figures]) -> None:
         """Log the epoch's mean training figures and its metrics, and advance the schedule."""
@@ -324,21 +329,12 @@ class Trainer:
             for scheduler in self.schedulers.values():
                 advance(scheduler, figures.get(self.protocol.watched))
 
-    def evaluate(
-        self, costly: bool = False, around_evaluation: AroundEvaluation = _nothing
-    ) -> dict[str, Figures]:
+    def evaluate(self, costly: bool = False) -> dict[str, Figures]:
         """Return the metrics of each split that the protocol looks at.
 
         Args:
             costly: include those that the task finds too costly for every evaluation.
-            around_evaluation: a context for the evaluation.
         """
-        with around_evaluation(self, costly) as evaluation:
-            metrics = self._evaluate(costly, evaluation or LongEvaluation())
-        # The metric that decides is a costly one, and the first evaluation needs it.
-        return self.evaluate(True, around_evaluation) if metrics is None else metrics
-
-    def _evaluate(self, costly: bool, evaluation: LongEvaluation) -> dict[str, Figures] | None:
         start, metrics = time.perf_counter(), None
         if self.ranks.rank == 0:
             evaluator = Evaluator(
@@ -351,9 +347,11 @@ class Trainer:
                 seed=derived_seed(self.run.seed, EVALUATION),
             )
             first = not any("test" in row for row in self.rows)
-            metrics = evaluator.metrics(costly, first, evaluation)
+            metrics = evaluator.metrics(costly, first, self.evaluation)
+            if metrics is None:
+                metrics = evaluator.metrics(True, first, self.evaluation)
         self.seconds["evaluation"] += time.perf_counter() - start
-        shared: dict[str, Figures] | None = self.ranks.broadcast(metrics)
+        shared: dict[str, Figures] = self.ranks.broadcast(metrics)
         return shared
 
     def attach(self, probe: Probe) -> None:
