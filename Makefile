@@ -15,7 +15,7 @@ quickstart: .venv/installed-bench ## install, then compare SGDF with four optimi
 test: .venv/installed-dev lint types ## install, lint, type-check, run every test but the slow ones
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto  # one thread in each of several processes
 
-test-slow: .venv/installed-dev ## run what takes minutes: kills of grids, searches and Ray, damaged folders, all combinations of options, compiles, LSTMs of full size
+test-slow: .venv/installed-dev ## run what takes minutes: kills of grids, searches and Ray, damaged folders, all combinations of options, compiles, networks of full size
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m slow -n auto tests/core tests/optim
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m slow -s tests/bench
 
@@ -44,7 +44,7 @@ wheel: .venv/installed-dev ## build dist/, then install the wheel into an empty 
 	build/empty/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt dist/*.whl
 	cd build && empty/bin/python -c "import torch, sgdf; p = torch.ones(3, requires_grad=True); p.sum().backward(); sgdf.SGDF([p]).step(); print(sgdf.__file__, p)"
 
-benchmarks: .venv/installed-dev ## measure the import, the first step, what a step costs (README's table), the monitor and the bench
+benchmarks: .venv/installed-dev ## measure the import, the first step, what a step costs (README's table), the monitor, the bench and the scores of images
 	$(BIN)/python benchmarks/import_time.py
 	$(BIN)/python benchmarks/first_use.py
 	$(BIN)/python benchmarks/cost_table.py
@@ -56,6 +56,7 @@ benchmarks: .venv/installed-dev ## measure the import, the first step, what a st
 	$(BIN)/python benchmarks/bench_loop.py
 	$(BIN)/python benchmarks/report_size.py
 	$(BIN)/python benchmarks/scale.py
+	$(BIN)/python benchmarks/fidelity_memory.py
 	$(PIP_INSTALL) --no-deps --upgrade --target build/vision torchvision  # apart: not all of it loads beside every torch
 	PYTHONPATH=build/vision $(BIN)/python benchmarks/augmentation.py
 
