@@ -315,6 +315,7 @@ def test_events_tell_how_far_it_is(store):
     }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_workers_pass_the_events_on(tmp_path, monkeypatch):
     (tmp_path / "sitecustomize.py").write_text(
         "import sgdf.bench.jobs.recorder as recorder\nrecorder.PUBLISH_SECONDS = 0.0\n"

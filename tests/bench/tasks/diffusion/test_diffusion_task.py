@@ -34,12 +34,12 @@ def diffusion_run(name, task=(), **train):
 
 @both
 def test_training_lowers_the_loss(name):
-    trainer = Trainer(diffusion_run(name, epochs=3, batch_size=64), Ranks())
+    trainer = Trainer(diffusion_run(name, epochs=2, batch_size=64), Ranks())
     before = trainer.evaluate()
     trainer.fit(lambda trainer: None)
     after = trainer.rows[-1]
     for split in ("validation", "test"):
-        assert after[split]["loss"] < 0.5 * before[split]["loss"]
+        assert after[split]["loss"] < 0.8 * before[split]["loss"]
 
 
 def test_the_parts_of_dits_loss_are_logged_and_sit_has_one():

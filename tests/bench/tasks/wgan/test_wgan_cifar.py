@@ -42,6 +42,7 @@ def test_missing_photographs_are_noticed_before_a_run_begins(tmp_path, monkeypat
         WGANGP(**SMALL)
 
 
+@pytest.mark.slow
 @real_data
 def test_an_epoch_of_the_published_size(monkeypatch, tmp_path_factory):
     monkeypatch.setenv("SGDF_DATA", str(unpacked(tmp_path_factory, "cifar10")))
