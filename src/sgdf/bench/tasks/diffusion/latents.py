@@ -302,8 +302,7 @@ def read_autoencoder(folder: Path) -> Any:
         from diffusers import AutoencoderKL
     except (ImportError, RuntimeError) as error:  # the latter if something that it needs is amiss
         raise SpecError(
-            "latents need diffusers: pip install 'sgdf[latents]' -c constraints.txt "
-            f"({first_line(error)})"
+            f"latents need diffusers: pip install 'sgdf[latents]' ({first_line(error)})"
         ) from error
     if not (folder / "config.json").is_file():
         raise _no_autoencoder(folder, "it has no config.json" if folder.is_dir() else "no folder")
