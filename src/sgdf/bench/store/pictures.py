@@ -21,7 +21,7 @@ PICTURE = re.compile(rf"({SERIES.pattern})-(\d{{6,9}})\.png")
 LARGEST = 4 << 20
 """Bytes of the largest file."""
 MOST_PIXELS = 4_000_000
-MOST_PICTURES = 64
+MOST_PICTURES = 128
 """Of a series, in the folder of a run."""
 SIGNATURE = b"\x89PNG\r\n\x1a\n"
 GREY, COLOUR = 0, 2
@@ -49,11 +49,13 @@ class Pictures:
         Raises:
             StoreError: if it is too large, or cannot be written.
         """
-        content = encode(picture)
-        if picture.height * picture.width > MOST_PIXELS or len(content) > LARGEST:
+        pixels = picture.height * picture.width
+        content = encode(picture) if pixels <= MOST_PIXELS else b""  # which would take a second
+        if not 0 < len(content) <= LARGEST:
+            size = f", {len(content):,} bytes as PNG," if content else ""
             raise StoreError(
-                f"a picture of {picture.width:,} by {picture.height:,} pixels and {len(content):,} "
-                f"bytes is too large; allowed: {MOST_PIXELS:,} pixels and {LARGEST:,} bytes"
+                f"a picture of {picture.width:,} by {picture.height:,} pixels{size} is too large; "
+                f"allowed: {MOST_PIXELS:,} pixels and {LARGEST:,} bytes"
             )
         if self.path.is_symlink():
             raise StoreError(f"{self.path} is a link: nothing is written through it")
