@@ -65,18 +65,6 @@ def test_large_batches_are_divided(monkeypatch):
     assert torch.equal(divided.covariance, moments_of(*whole.split(64)).covariance)
 
 
-def test_merged_moments_are_those_of_both():
-    whole = features() + 100
-    merged, other, empty = moments_of(whole[:120]), moments_of(whole[120:]), Moments(7)
-    merged.merge(other)
-    assert_are_of(merged, whole)
-    assert_are_of(other, whole[120:])
-    merged.merge(empty)
-    assert_are_of(merged, whole)
-    empty.merge(merged)
-    assert_are_of(empty, whole)
-
-
 def test_a_stream_continues_from_its_state_to_the_bit():
     batches = features().split(60)
     whole = moments_of(*batches)

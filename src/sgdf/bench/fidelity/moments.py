@@ -42,12 +42,6 @@ class Moments:
         rows = torch.cat([features - mean, shift[None]])
         self._products.addmm_(rows.T, rows)
 
-    def merge(self, other: Moments) -> None:
-        """Add everything that was added to another one."""
-        if other.count:
-            shift = self._move_mean(other.mean, other.count)
-            self._products.add_(other._products).addr_(shift, shift)
-
     def _move_mean(self, mean: Tensor, count: int) -> Tensor:
         """Take in the mean of some more features.
 

@@ -117,18 +117,6 @@ class Chain:
         is_first = steps.to(points.device).view(-1, *[1] * (points.dim() - 1)) == 0
         return per_image(torch.where(is_first, surprise, divergence)) / math.log(2)
 
-    def last_bound(self, images: Tensor) -> Tensor:
-        """Return the bound's term for the noise at the end of the chain, in bits per value.
-
-        The sum of all terms is an upper bound of minus the log-likelihood of an image. This one
-        does not depend on the network.
-        """
-        end = torch.full((len(images),), len(self) - 1)
-        signal = _at(self.signal, end, images)
-        zero = torch.zeros_like(images)
-        divergence = kl_of_normals(signal.sqrt() * images, (1 - signal).log(), zero, zero)
-        return per_image(divergence) / math.log(2)
-
 
 class Diffusion(Chain):
     """The chain that a network is trained on: β rises linearly.
