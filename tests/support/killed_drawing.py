@@ -13,9 +13,9 @@ class KilledDiT(DiT):
     drawn: ClassVar = []
     """The first number and the size of every batch that this process was asked for."""
 
-    def draw(self, count, first, noise):
+    def draw(self, count, first, noise, *progress):
         """Draw, or die before it."""
         self.drawn.append((first, count))
         if str(len(self.drawn)) == os.environ.get("SGDF_TEST_KILL_AT"):
             os.kill(os.getpid(), signal.SIGKILL)
-        return super().draw(count, first, noise)
+        return super().draw(count, first, noise, *progress)

@@ -1,23 +1,28 @@
 """Tasks that draw images: the same noise at every evaluation, scores, pictures, what is kept."""
 
+import math
+
 import pytest
 import torch
 from torch import nn
 
 from sgdf.bench.errors import SpecError
-from sgdf.bench.tasks.generative import GRID, Generative, grid
+from sgdf.bench.store.pictures import Picture, Pictures
+from sgdf.bench.tasks.generative import SHOWN, Generative, grid
 from sgdf.bench.tasks.images.pixels import read_pixels
 from sgdf.bench.tasks.images.real_images import RealImages
-from sgdf.bench.tasks.long_evaluation import LongEvaluation
+from sgdf.bench.tasks.long_evaluation import LongEvaluation, silent
+
+PICTURE = [(first, 16) for first in range(0, SHOWN, 16)]
 
 
 class Painter(Generative):
     """Draws digits that are noise around a grey value."""
 
-    def __init__(self, samples=50, sample_batch=16):
+    def __init__(self, samples=50, sample_batch=16, side=8):
         images = read_pixels("digits").images
         held_out = {split: images[split] for split in ("validation", "test")}
-        super().__init__(RealImages(held_out, 8), "digits-cnn", samples, sample_batch)
+        super().__init__(RealImages(held_out, 8), side, "digits-cnn", samples, sample_batch)
         self.model = nn.Linear(1, 1)
         self.asked = []
 
@@ -29,26 +34,33 @@ class Painter(Generative):
         """Return nothing cheap."""
         return {}
 
-    def draw(self, count, first, noise):
-        """Note what was asked for, and draw it."""
+    def draw(self, count, first, noise, progress=silent):
+        """Note what was asked for, and draw it in two steps."""
         self.asked.append((first, count))
-        return torch.randn(count, 1, 8, 8, generator=noise) * 0.3
+        for step in (1, 2):
+            progress(step, 2)
+        return torch.randn(count, 1, self.side, self.side, generator=noise) * 0.3
 
 
 class Memory(LongEvaluation):
     """Keeps everything that it is told."""
 
     def __init__(self, kept=None):
-        self.before, self.shown, self.told, self.states = kept, {}, [], []
+        self.before, self.shown, self.told, self.states = kept or {}, {}, [], {}
 
     def kept(self, what):
         """Return what was given."""
-        return self.before
+        return self.before.get(what)
 
     def advance(self, what, done, total, state):
         """Note it all."""
         self.told.append((what, done, total))
-        self.states.append(state())
+        self.states.setdefault(what, []).append(state())
+
+    @property
+    def parts(self):
+        """The names of the parts, in order."""
+        return list(self.states)
 
     def show(self, name, pixels):
         """Note it."""
@@ -66,8 +78,14 @@ def evaluated(task, memory=None, seed=0):
 def test_all_samples_are_drawn_once_for_both_splits():
     task, memory = Painter(), Memory()
     scores = evaluated(task, memory)
-    assert task.asked == [(0, GRID), (0, 16), (16, 16), (32, 16), (48, 2)]
-    assert memory.told == [("drawing", done, 50) for done in (16, 32, 48, 50)]
+    assert task.asked == [*PICTURE, (0, 16), (16, 16), (32, 16), (48, 2)]
+    told = {part: [done for what, done, _ in memory.told if what == part] for part in memory.parts}
+    assert told == {
+        "picture": [8, 24, 40, 56],
+        "drawing": [8, 16, 24, 32, 40, 48, 49, 50],
+        "features of real images, validation": [250, 300],
+        "features of real images, test": [250, 397],
+    }
     assert scores["validation"] != scores["test"]
     assert set(scores["test"]) == {"frechet_distance", "classifier_score", "precision", "recall"}
     assert not {"fid", "sfid", "inception_score"} & set(scores["test"])
@@ -85,8 +103,9 @@ def test_an_interrupted_evaluation_continues_to_the_bit(batches):
     whole = Memory()
     expected = evaluated(Painter(), whole)
     task = Painter()
-    assert evaluated(task, Memory(kept=whole.states[batches - 1])) == expected
-    assert task.asked[1:] == [(0, 16), (16, 16), (32, 16), (48, 2)][batches:]
+    kept = {"drawing": whole.states["drawing"][2 * batches - 1]}
+    assert evaluated(task, Memory(kept)) == expected
+    assert task.asked[len(PICTURE) :] == [(0, 16), (16, 16), (32, 16), (48, 2)][batches:]
 
 
 def test_a_picture_of_the_same_noise_is_shown_at_every_evaluation():
@@ -99,6 +118,39 @@ def test_a_picture_of_the_same_noise_is_shown_at_every_evaluation():
     assert cheap.shown["samples"].shape == (8 * 9 - 1, 8 * 9 - 1)
 
 
+def test_of_large_images_the_picture_has_fewer_and_can_be_kept(tmp_path):
+    """Even of noise, which no PNG makes smaller."""
+    task, memory = Painter(side=256), Memory()
+    task.evaluation = memory
+    task.begin_evaluation(False)
+    pixels = memory.shown["samples"]
+    assert pixels.shape == (4 * 257 - 1, 4 * 257 - 1)
+    coloured = pixels[:, :, None].expand(-1, -1, 3)
+    whole = Picture(*coloured.shape, coloured.contiguous().numpy().tobytes())
+    Pictures(tmp_path).write("samples", 1, whole)
+
+
+def test_features_of_real_images_continue_to_the_bit():
+    whole = Memory()
+    expected = evaluated(Painter(), whole)
+    name = "features of real images, test"
+    again = Memory({name: whole.states[name][0]})
+    assert evaluated(Painter(), again) == expected
+    assert len(again.states[name]) == 1
+
+
+def test_images_that_are_not_numbers_have_no_score():
+    task = Painter()
+    known = evaluated(task)
+    draw = task.draw
+    task.draw = lambda *args: draw(*args).index_fill(0, torch.tensor([0]), float("nan"))
+    scores = evaluated(task)
+    for split in task.splits:
+        assert math.isfinite(known[split]["frechet_distance"])
+        assert math.isnan(scores[split]["frechet_distance"])
+        assert math.isnan(scores[split]["classifier_score"])
+
+
 def test_scores_are_of_the_weights_at_the_beginning_of_an_evaluation():
     task = Painter()
     evaluated(task)
@@ -107,7 +159,7 @@ def test_scores_are_of_the_weights_at_the_beginning_of_an_evaluation():
     assert len(task.asked) == drawn
     task.begin_evaluation(True)
     task.evaluate_costly("test")
-    assert len(task.asked) > drawn + 1
+    assert len(task.asked) == 2 * drawn
 
 
 def test_a_grid_has_lines_and_room_for_incomplete_rows():

@@ -10,6 +10,7 @@ from sgdf.bench.tasks.images import real_images
 from sgdf.bench.tasks.images.extractors import find_extractor
 from sgdf.bench.tasks.images.pixels import read_pixels
 from sgdf.bench.tasks.images.real_images import PublishedImages, RealImages, stretched
+from sgdf.bench.tasks.long_evaluation import LongEvaluation
 
 
 class Means:
@@ -61,9 +62,9 @@ def test_stretching_uses_each_images_own_extremes():
 def test_features_of_many_images_are_computed_once_and_kept(folder, monkeypatch):
     monkeypatch.setattr(real_images, "KEPT_FROM", 100)
     images, means = random_images(600), Means()
-    whole = RealImages({"test": images}, 4).features("test", means).summary()
+    whole = RealImages({"test": images}, 4).features("test", means, LongEvaluation()).summary()
     assert means.seen == 600
-    again = RealImages({"test": images}, 4).features("test", means).summary()
+    again = RealImages({"test": images}, 4).features("test", means, LongEvaluation()).summary()
     assert means.seen == 600
     assert torch.equal(whole.pooled.covariance, again.pooled.covariance)
     assert torch.equal(whole.kept, again.kept)
@@ -73,7 +74,7 @@ def test_features_of_many_images_are_computed_once_and_kept(folder, monkeypatch)
 def test_kept_features_are_not_those_of_anything_else(change, folder, monkeypatch):
     monkeypatch.setattr(real_images, "KEPT_FROM", 100)
     images, means = random_images(120), Means()
-    RealImages({"test": images}, 4).features("test", means)
+    RealImages({"test": images}, 4).features("test", means, LongEvaluation())
     if change == "image":
         images = images.clone()
         images[7, 0, 0, 0] ^= 1
@@ -83,7 +84,7 @@ def test_kept_features_are_not_those_of_anything_else(change, folder, monkeypatc
         (path,) = (folder / "fidelity").iterdir()
         path.write_bytes(path.read_bytes()[:-100])
     side, stretch = 8 if change == "side" else 4, change == "stretch"
-    RealImages({"test": images}, side, stretch).features("test", means)
+    RealImages({"test": images}, side, stretch).features("test", means, LongEvaluation())
     assert means.seen == 240
 
 
@@ -91,7 +92,7 @@ def test_features_that_cannot_be_kept_are_computed_all_the_same(folder, monkeypa
     monkeypatch.setattr(real_images, "KEPT_FROM", 100)
     (folder / "fidelity").write_text("in the way")
     means = Means()
-    found = RealImages({"test": random_images(120)}, 4).features("test", means)
+    found = RealImages({"test": random_images(120)}, 4).features("test", means, LongEvaluation())
     assert (found.count, means.seen) == (120, 120)
 
 
@@ -107,7 +108,7 @@ def test_statistics_of_a_file_are_the_test_data(folder):
     np.savez(folder / "real.npz", mu=numbers.mean(0), sigma=np.cov(numbers.T))
     real = PublishedImages("real.npz")
     assert real.splits == ("test",)
-    summary = real.features("test", Means())
+    summary = real.features("test", Means(), LongEvaluation())
     assert np.allclose(summary.pooled.mean, numbers.mean(0))
     assert list(real.digests()) == ["data of test"]
     with pytest.raises(DataError, match="there is no such file"):

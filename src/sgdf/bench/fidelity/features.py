@@ -8,6 +8,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+NAN = float("nan")
+
 
 @dataclass(frozen=True)
 class Features:
@@ -22,6 +24,22 @@ class Features:
     pooled: Tensor
     spatial: Tensor | None = None
     probabilities: Tensor | None = None
+
+    def known_where(self, known: Tensor) -> Features:
+        """Return the same, but for NaN in place of all numbers of images that are not known.
+
+        Args:
+            known: (n,), on any device.
+        """
+        if known.all():
+            return self
+
+        def marked(part: Tensor | None) -> Tensor | None:
+            return None if part is None else part.masked_fill(~known.to(part.device)[:, None], NAN)
+
+        pooled = marked(self.pooled)
+        assert pooled is not None
+        return Features(pooled, marked(self.spatial), marked(self.probabilities))
 
 
 class Extractor(Protocol):

@@ -87,7 +87,7 @@ class NetworkExtractor:
                 f"images of the type {images.dtype} and the shape {tuple(images.shape)}: must be "
                 "bytes (n, 3, height, width)"
             )
-        with torch.autocast(images.device.type, enabled=False):  # scores must not depend on it
+        with torch.autocast(self._device.type, enabled=False):  # scores must not depend on it
             outputs, scores = self._run(self._prepared(images))
         pooled = outputs["pooled"]
         spatial = outputs.get("spatial")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -39,7 +39,11 @@ class Reference:
     images: int
 
     def summary(
-        self, extractor: Extractor | None = None, kept: int = 10_000, batch: int = 64
+        self,
+        extractor: Extractor | None = None,
+        kept: int = 10_000,
+        batch: int = 64,
+        progress: Callable[[int, int], None] | None = None,
     ) -> Summary:
         """Return what scores need: the moments of the file, and features of its images.
 
@@ -48,6 +52,7 @@ class Reference:
                 neither precision nor recall.
             kept: of how many images features are computed, the first ones.
             batch: how many at a time.
+            progress: is told how many are done, and how many there are.
 
         Raises:
             DataError: if the images cannot be read.
@@ -57,6 +62,8 @@ class Reference:
             collected = Collected(kept=kept)
             for images in self.batches(batch):
                 collected.add(extractor(images))
+                if progress is not None:
+                    progress(collected.count, min(self.images, kept))
                 if collected.count >= kept:
                     break
             features = collected.summary().kept

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -17,12 +17,14 @@ from .base import Task
 from .images.extractors import check_extractor, find_extractor
 from .images.pixels import to_bytes
 from .images.real_images import RealSet
+from .long_evaluation import Progress, silent
 from .metric import Metric
 
 MOST_KEPT = 50_000
 """Features of drawn images that precision and recall see; published ones are of as many."""
-GRID = 64
-"""The images of a picture for the report, in rows of eight."""
+SHOWN, SHOWN_LARGE = 64, 16
+"""The images of a picture for the report, and those of a side above ``LARGE_SIDE``."""
+LARGE_SIDE = 128
 
 
 class Generative(Task):
@@ -31,10 +33,11 @@ class Generative(Task):
     ``evaluate_costly`` draws ``samples`` images in batches and compares their features with those
     of real images. The noise is that of the run's seed, the same at every evaluation, and each
     batch has its own, so that an evaluation that was interrupted continues where it was. Every
-    evaluation also draws a picture of 64 images, always of the same noise.
+    evaluation also draws a picture of 64 images, or 16 large ones, always of the same noise.
 
     Args:
         real: the real images of each split that can be evaluated.
+        side: the side of drawn images.
         extractor: the name of the network whose features are compared.
         samples: how many images are drawn for a score.
         sample_batch: how many are drawn at a time.
@@ -42,8 +45,10 @@ class Generative(Task):
 
     metric = Metric("frechet_distance", larger_is_better=False)
 
-    def __init__(self, real: RealSet, extractor: str, samples: int, sample_batch: int) -> None:
-        self.real = real
+    def __init__(
+        self, real: RealSet, side: int, extractor: str, samples: int, sample_batch: int
+    ) -> None:
+        self.real, self.side = real, side
         self.splits = real.splits
         self.samples, self.sample_batch = samples, sample_batch
         self._extractor_name = extractor
@@ -53,7 +58,9 @@ class Generative(Task):
         self._noise_seed = 0
 
     @abstractmethod
-    def draw(self, count: int, first: int, noise: torch.Generator) -> Tensor:
+    def draw(
+        self, count: int, first: int, noise: torch.Generator, progress: Progress = silent
+    ) -> Tensor:
         """Return ``count`` new images (count, colours, side, side) with values from -1 to 1.
 
         Args:
@@ -61,6 +68,7 @@ class Generative(Task):
             first: how many images of the same set were drawn before; a model of classes deals them
                 out in turn.
             noise: the generator that all random numbers are drawn from, on the CPU.
+            progress: is told how far these images are, if there is something to tell.
         """
 
     @classmethod
@@ -87,8 +95,7 @@ class Generative(Task):
         """Forget the images of before, and show a picture of new ones."""
         self._drawn = None
         self._noise_seed = int(torch.randint(2**48, ()))
-        images = to_bytes(self.draw(GRID, 0, self._noise(GRID)))
-        self.evaluation.show("samples", grid(images))
+        self.evaluation.show("samples", self._draw_picture())
 
     def evaluate_costly(self, split: str) -> dict[str, float]:
         """Return how near drawn images are to the real ones of a split.
@@ -98,31 +105,61 @@ class Generative(Task):
         if self._drawn is None:
             self._drawn = self._draw_all()
         if split not in self._real_features:
-            self._real_features[split] = self.real.features(split, self.extractor)
+            self._real_features[split] = self.real.features(split, self.extractor, self.evaluation)
         return scores(self._real_features[split], self._drawn, self.extractor.is_inception)
 
     def describe_data(self) -> dict[str, str]:
         """Return digests of the real images, and the extractor that all scores depend on."""
         return {**self.real.digests(), "extractor of scores": self._extractor_name}
 
+    def _draw_picture(self) -> Tensor:
+        """Return some images as one."""
+        shown = SHOWN if self.side <= LARGE_SIDE else SHOWN_LARGE
+        noise = self._noise(shown)
+        parts = [
+            to_bytes(self.draw(count, first, noise, self._progress("picture", first, count, shown)))
+            for first, count in _batches(0, shown, self.sample_batch)
+        ]
+        return grid(torch.cat(parts), columns=math.isqrt(shown))
+
     def _draw_all(self) -> Collected:
         """Draw the samples, or those that an interrupted evaluation has left to draw."""
         kept = self.evaluation.kept("drawing")
         drawn = Collected.of_state(kept) if kept else Collected(kept=MOST_KEPT)
-        for first, count in self._batches_of_samples(drawn.count):
-            images = self.real.prepared(to_bytes(self.draw(count, first, self._noise(first))))
-            drawn.add(self.extractor(images))
+        for first, count in _batches(drawn.count, self.samples, self.sample_batch):
+            progress = self._progress("drawing", first, count, self.samples, drawn.state)
+            images = self.draw(count, first, self._noise(first), progress)
+            features = self.extractor(self.real.prepared(to_bytes(images)))
+            # As bytes, an image that is not a number would be a black one.
+            drawn.add(features.known_where(images.isfinite().flatten(1).all(1)))
             self.evaluation.advance("drawing", drawn.count, self.samples, drawn.state)
         return drawn
 
-    def _batches_of_samples(self, done: int) -> Iterator[tuple[int, int]]:
-        """Yield the first number and the size of each batch that is left."""
-        for first in range(done, self.samples, self.sample_batch):
-            yield first, min(self.sample_batch, self.samples - first)
+    def _progress(
+        self,
+        what: str,
+        first: int,
+        count: int,
+        total: int,
+        state: Callable[[], dict[str, Any]] = dict,
+    ) -> Progress:
+        """Return what tells how far the evaluation is while a batch of images is drawn."""
+
+        def tell(done: float, of: float) -> None:
+            if done < of:  # the whole batch counts when its features are known
+                self.evaluation.advance(what, first + int(count * done / of), total, state)
+
+        return tell
 
     def _noise(self, batch: int) -> torch.Generator:
         """Return a generator of the noise of one batch."""
         return torch.Generator().manual_seed(self._noise_seed + batch)
+
+
+def _batches(done: int, total: int, size: int) -> Iterator[tuple[int, int]]:
+    """Yield the first number and the size of each batch that is left."""
+    for first in range(done, total, size):
+        yield first, min(size, total - first)
 
 
 def grid(images: Tensor, columns: int = 8) -> Tensor:

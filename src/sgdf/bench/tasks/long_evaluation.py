@@ -7,6 +7,13 @@ from typing import Any
 
 from torch import Tensor
 
+Progress = Callable[[float, float], None]
+"""Is told how much is done, and how much there is."""
+
+
+def silent(done: float, total: float) -> None:
+    """Tell nobody."""
+
 
 class LongEvaluation:
     """One evaluation, as the training loop offers it to a task as ``task.evaluation``.
@@ -20,7 +27,7 @@ class LongEvaluation:
         """Return the last state that an interrupted evaluation of these weights kept, or None.
 
         Args:
-            what: the name of a part of the evaluation, such as ``"samples"``.
+            what: the name of a part of the evaluation, such as ``"drawing"``.
         """
         return None
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +16,26 @@ Pair = tuple[Tensor, Tensor]
 EVALUATION_BATCH = 1024
 
 
-class ShuffledPairs:
+class ShuffledBatches:
+    """The batches of one epoch, none of which depends on those before it.
+
+    Attributes:
+        chunks: what each batch is made of.
+    """
+
+    chunks: Sequence[Any]
+
+    def __len__(self) -> int:
+        return len(self.chunks)
+
+    def skip(self, count: int) -> Self:
+        """Return them without the first ``count``."""
+        rest = copy.copy(self)
+        rest.chunks = self.chunks[count:]
+        return rest
+
+
+class ShuffledPairs(ShuffledBatches):
     """The batches of one epoch over tensors in memory."""
 
     def __init__(self, data: Pair, batch_size: int, order: torch.Generator) -> None:
@@ -24,18 +43,9 @@ class ShuffledPairs:
         permutation = torch.randperm(len(self.inputs), generator=order)
         self.chunks = torch.split(permutation.to(self.inputs.device), batch_size)
 
-    def __len__(self) -> int:
-        return len(self.chunks)
-
     def __iter__(self) -> Iterator[Pair]:
         for chunk in self.chunks:
             yield self.inputs[chunk], self.targets[chunk]
-
-    def skip(self, count: int) -> ShuffledPairs:
-        """Return them without the first ``count``."""
-        rest = copy.copy(self)
-        rest.chunks = self.chunks[count:]
-        return rest
 
 
 class Supervised(Task):

@@ -1,5 +1,6 @@
 """DiT and SiT as tasks: data, losses, drawing, latents, resuming while images are drawn."""
 
+import inspect
 import signal
 import subprocess
 import threading
@@ -152,13 +153,44 @@ def test_batches_have_all_images_once_and_none_mirrored_without_flip():
         ({"sampler": "heun"}, 'sampler = "heun": allowed are ddpm'),
         ({"sampling_steps": 1001}, "steps = 1001"),
         ({"data": "latents"}, 'folder: data = "latents" needs it'),
-        ({"reference": "x.npz"}, 'such statistics are of extractor = "inception"'),
-        ({"data": "digts"}, "did you mean.*digits"),
+        ({"reference": "x.npz"}, "extractor must be inception or inception-pytorch-fid"),
+        ({"data": "digts"}, "data = 'digts': must be one of digits, cifar10, latents.*digits"),
+        ({"data": "latent"}, "did you mean.*latents"),
+        ({"side": 0}, "side = 0: must be at least 1"),
+        ({"side": 7}, "patch = 2: must divide the side of the images, 7"),
+        ({"guidance": float("nan")}, "guidance = nan: must be at least 0, and finite"),
+        ({"class_dropout": 0.0, "guidance": 2.0}, "guidance = 2.0: needs .* class_dropout = 0"),
+        ({"folder": "made"}, "folder = 'made': has no effect with data = \"digits\""),
+        (
+            {"data": "latents", "folder": "a", "decoder": "b", "reference": "c", "train_images": 5},
+            "train_images = 5: has no effect",
+        ),
     ],
 )
-def test_options_that_do_not_fit_are_refused(options, message):
+def test_options_that_do_not_fit_are_refused_without_data(options, message):
+    defaults = {
+        name: parameter.default
+        for name, parameter in inspect.signature(DiT.__init__).parameters.items()
+        if name != "self"
+    }
     with pytest.raises(SpecError, match=message):
-        DiT(**{**SMALL, **options})
+        DiT.check(**{**defaults, **SMALL, **options})
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [({"flip": True}, "no latents of mirrored images"), ({"network": "tiny-3"}, "patch = 3")],
+)
+def test_what_a_folder_of_latents_does_not_fit_is_refused_before_any_run(
+    options, message, tmp_path, monkeypatch
+):
+    (tmp_path / "flipped").mkdir()
+    made = latents_task(tmp_path, monkeypatch, flip=False)
+    (tmp_path / "made" / "flipped.npy").unlink()
+    monkeypatch.setattr("sgdf.bench.tasks.generative.find_extractor", lambda name: None)
+    DiT.provide(**{**made})
+    with pytest.raises(SpecError, match=message):
+        DiT.provide(**{**made, **options})
 
 
 def latents_task(folder, monkeypatch, flip=True):
@@ -227,7 +259,7 @@ def test_a_run_killed_while_it_draws_goes_on_with_what_it_had_drawn(tmp_path, mo
     expected = essence(Store(tmp_path / "undisturbed").folder(run.key))
 
     monkeypatch.setenv("PYTHONPATH", str(SUPPORT))
-    monkeypatch.setenv("SGDF_TEST_KILL_AT", "3")  # of the grid and three batches of samples
+    monkeypatch.setenv("SGDF_TEST_KILL_AT", "6")  # of four of the picture and three of samples
     store = tmp_path / "store"
     killed = subprocess.run(
         command(path, store, "--checkpoint-every", "0.000001"), capture_output=True, timeout=120
@@ -240,4 +272,5 @@ def test_a_run_killed_while_it_draws_goes_on_with_what_it_had_drawn(tmp_path, mo
     plan_of(path, store).work(Diary(), threading.Event())
     folder = Store(store).folder(run.key)
     assert equal(essence(folder), expected)
-    assert KilledDiT.drawn == [(0, 64), (16, 16), (32, 8)]  # the first batch was kept
+    picture = [(first, 16) for first in range(0, 64, 16)]
+    assert KilledDiT.drawn == [*picture, (16, 16), (32, 8)]  # the first batch was kept

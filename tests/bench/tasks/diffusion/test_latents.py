@@ -69,7 +69,7 @@ def test_a_relative_name_is_taken_in_the_folder_of_the_data(folder, monkeypatch)
 def test_an_epoch_has_each_image_once_with_its_class_and_the_factor(tmp_path, dtype):
     classes = np.arange(50)[::-1] % 7
     folder = write_latents(tmp_path, numbered(50, dtype=dtype), labels=classes, classes=7)
-    batches = list(LatentBatches(Latents(folder), 8, order()))
+    batches = list(LatentBatches(Latents(folder), 8, order(), flip=True))
     assert [len(found) for found, _ in batches] == [8] * 6 + [2]
     found, labels = (torch.cat(parts) for parts in zip(*batches, strict=True))
     assert (found.dtype, labels.dtype) == (torch.float32, torch.int64)
@@ -82,37 +82,34 @@ def test_an_epoch_has_each_image_once_with_its_class_and_the_factor(tmp_path, dt
 
 def test_another_seed_is_another_order(folder):
     latents = Latents(folder)
-    assert equal(list(LatentBatches(latents, 8, order())), list(LatentBatches(latents, 8, order())))
-    ours, theirs = (next(iter(LatentBatches(latents, 8, order(seed)))) for seed in (0, 1))
+    assert equal(
+        list(LatentBatches(latents, 8, order(), flip=True)),
+        list(LatentBatches(latents, 8, order(), flip=True)),
+    )
+    ours, theirs = (
+        next(iter(LatentBatches(latents, 8, order(seed), flip=True))) for seed in (0, 1)
+    )
     assert not torch.equal(ours[0], theirs[0])
 
 
 def test_batches_are_skipped_exactly(folder):
     latents = Latents(folder)
-    whole = list(LatentBatches(latents, 3, order()))
+    whole = list(LatentBatches(latents, 3, order(), flip=True))
     assert len(whole) == 7
     for count in range(8):
-        rest = LatentBatches(latents, 3, order()).skip(count)
+        rest = LatentBatches(latents, 3, order(), flip=True).skip(count)
         assert len(rest) == 7 - count
         assert equal(list(rest), whole[count:])
         assert equal(list(rest), whole[count:])  # nor does going through them change them
-    epoch = LatentBatches(latents, 3, order())
+    epoch = LatentBatches(latents, 3, order(), flip=True)
     assert equal(list(epoch.skip(2).skip(3)), whole[5:])
     assert equal(list(epoch), whole)  # which has skipped nothing itself
 
 
 def test_no_random_number_is_drawn_but_from_the_order(folder):
     before = torch.get_rng_state()
-    list(LatentBatches(Latents(folder), 3, order()))
+    list(LatentBatches(Latents(folder), 3, order(), flip=True))
     assert torch.equal(torch.get_rng_state(), before)
-
-
-def test_only_the_rows_that_are_asked_for_are_taken(tmp_path):
-    latents = Latents(write_latents(tmp_path, numbered(20)))
-    batches = LatentBatches(latents, 2, order(), rows=torch.tensor([11, 3, 7]))
-    assert len(batches) == 2
-    found = torch.cat([part[:, 0, 0, 0] for part, _ in batches]) * 2
-    assert sorted(found.tolist()) == [3, 7, 11]
 
 
 def test_rows_are_read_in_the_order_of_the_file(folder, monkeypatch):
@@ -128,10 +125,10 @@ def test_rows_are_read_in_the_order_of_the_file(folder, monkeypatch):
             read.append(rows.tolist())
             return self.array[rows]
 
-    expected = list(LatentBatches(latents, 9, order()))
+    expected = list(LatentBatches(latents, 9, order(), flip=True))
     monkeypatch.setattr(latents, "_latents", Watched(latents._latents))
     monkeypatch.setattr(latents, "_flipped", Watched(latents._flipped))
-    assert equal(list(LatentBatches(latents, 9, order())), expected)
+    assert equal(list(LatentBatches(latents, 9, order(), flip=True)), expected)
     assert sum(map(len, read)) == 20
     assert max(map(len, read)) > 2
     assert all(rows == sorted(rows) for rows in read)
@@ -142,7 +139,9 @@ def test_half_of_the_images_are_mirrored(tmp_path):
     latents = Latents(write_latents(tmp_path, numbered(1000), -numbered(1000)))
     epochs = []
     for seed in range(4):
-        found = torch.cat([part[:, 0, 0, 0] for part, _ in LatentBatches(latents, 64, order(seed))])
+        found = torch.cat(
+            [part[:, 0, 0, 0] for part, _ in LatentBatches(latents, 64, order(seed), flip=True)]
+        )
         assert sorted(found.abs().tolist()) == [row / 2 for row in range(1000)]
         mirrored = torch.zeros(1000)
         mirrored[(found.abs() * 2).long()] = (found < 0).float()
@@ -164,7 +163,7 @@ def test_latents_are_drawn_from_the_gaussians_of_the_encoder(tmp_path):
     stored[:, 4:] = 2.0
     stored[:, 1], stored[:, 5] = -5.0, 0.0  # a channel that is known exactly
     latents = Latents(write_latents(tmp_path, stored))
-    found = torch.cat([part for part, _ in LatentBatches(latents, 256, order())])
+    found = torch.cat([part for part, _ in LatentBatches(latents, 256, order(), flip=True)])
     assert torch.equal(found[:, 1], torch.full((2000, 4, 4), -2.5))
     noise = ((found[:, [0, 2]] / 0.5 - 3.0) / 2.0).double()
     assert abs(noise.mean()) < 4.42 / noise.numel() ** 0.5
@@ -180,7 +179,7 @@ def test_large_files_are_not_loaded(tmp_path):
     tracemalloc.start()
     try:
         latents = Latents(made)
-        found, _ = next(iter(LatentBatches(latents, 64, order())))
+        found, _ = next(iter(LatentBatches(latents, 64, order(), flip=True)))
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -300,6 +299,7 @@ DAMAGES = {
     "factor infinite": (facts(factor=float("inf")), r"factor = inf: must"),
     "no factor": (facts(factor=None), r"factor = None: must"),
     "no classes at all": (facts(classes=0), r"classes = 0: must be a whole number above 0"),
+    "no side": (facts(side=None), r"side = None: must be a whole number above 0"),
     "half a class": (facts(classes=2.5), r"classes = 2\.5: must"),
     "classes true": (facts(classes=True), r"classes = True: must"),
     "no array": (written("latents.npy", b"not an array"), r"latents\.npy cannot be read: "),

@@ -4,6 +4,7 @@ import copy
 
 import pytest
 import torch
+from torch import nn
 
 from bench_tasks import equal, trained
 from sgdf.bench.errors import SpecError
@@ -205,6 +206,18 @@ def test_both_networks_learn_in_every_precision(precision):
     ]
     assert set(unchanged) <= {"critic.layers.3.bias"}  # which shifts all scores alike
     assert all(value.isfinite().all() for value in weights(trainer.model).values())
+
+
+def test_a_critic_with_batch_norm_learns_in_float16():
+    """Its second backward pass is beyond the range of float16, where its steps would be skipped."""
+    trainer = Trainer(wgan_run(task={"side": 16}, precision="float16", batch_size=220), Ranks())
+    critic = trainer.model["critic"]
+    assert any(isinstance(module, nn.BatchNorm2d) for module in critic.modules())
+    before = weights(critic)
+    trainer.fit(lambda trainer: None)
+    assert trainer.diverged is None
+    unchanged = {name for name, value in weights(critic).items() if value.equal(before[name])}
+    assert unchanged <= {"layers.6.bias"}  # which shifts all scores alike
 
 
 def test_in_mixed_precision_the_generator_meets_the_critic_after_its_step():

@@ -6,10 +6,11 @@ import torch
 from torch import Tensor
 
 from ...errors import SpecError, suggestion
+from ..long_evaluation import Progress, silent
 from .ddpm import Diffusion
 from .flow import Flow
 from .prediction import Network, split_output
-from .samplers import Progress, ancestral, dopri5, euler_maruyama, heun, normal_like, silent
+from .samplers import ancestral, dopri5, euler_maruyama, heun, normal_like
 
 Process = Diffusion | Flow
 """What a network was trained on."""

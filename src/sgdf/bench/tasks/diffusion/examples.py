@@ -128,7 +128,7 @@ class LatentExamples:
 
     def batches(self, batch_size: int, order: torch.Generator) -> Batches:
         """Return the latents in a new order."""
-        return LatentBatches(self.latents, batch_size, order, flip=self.flip)
+        return LatentBatches(self.latents, batch_size, order, self.flip)
 
     def held_out(self, split: str) -> None:
         """Return None: no latents are held out."""

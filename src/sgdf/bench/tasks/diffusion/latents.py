@@ -17,7 +17,6 @@ A folder for ImageNet has 40 GB, so it stays on disk, and only the rows of a bat
 
 from __future__ import annotations
 
-import copy
 import hashlib
 import json
 import math
@@ -34,7 +33,7 @@ from ...errors import DataError, SpecError, StoreError, first_line
 from ...store import files
 from ..assets import data_folder
 from ..data_record import HASHED_BYTES
-from ..supervised import Pair
+from ..supervised import Pair, ShuffledBatches
 
 CHANNELS = 4
 """Of latents. As many numbers are means and, after them, standard deviations."""
@@ -62,6 +61,7 @@ class Latents:
         shape: of the latents of an image (channels, side, side).
         count: how many images there are.
         class_count: how many classes there are.
+        image_side: the side of the images that the latents are of.
         factor: what latents are multiplied by.
         has_flipped: whether there are those of mirrored images.
         digest: of what batches consist of. Of large files, rows that are evenly spaced are hashed.
@@ -73,7 +73,7 @@ class Latents:
     def __init__(self, name: str | Path) -> None:
         self.folder = folder_of(name)
         self._refuse_missing()
-        self.factor, self.class_count = self._read_facts()
+        self.factor, self.class_count, self.image_side = self._read_facts()
         self._latents = self._map(LATENTS)
         self.has_flipped = (self.folder / FLIPPED).exists()
         self._flipped = self._map(FLIPPED) if self.has_flipped else self._latents
@@ -118,8 +118,8 @@ class Latents:
         if missing:
             raise self._refused(f"{self.folder} lacks {', '.join(missing)}")
 
-    def _read_facts(self) -> tuple[float, int]:
-        """Return factor and number of classes."""
+    def _read_facts(self) -> tuple[float, int, int]:
+        """Return the factor, the number of classes and the side of images."""
         path = self.folder / FACTS
         try:
             facts: Any = json.loads(files.read(path, most=1 << 20))
@@ -128,12 +128,14 @@ class Latents:
         if not isinstance(facts, dict):
             raise self._refused(f"{path} has no keys, but {type(facts).__name__}")
         factor: Any = facts.get("factor")
-        classes: Any = facts.get("classes")
         if type(factor) not in (int, float) or not 0 < factor < math.inf:
             raise self._refused(f"{path}: factor = {factor!r}: must be a number above 0")
-        if type(classes) is not int or classes < 1:
-            raise self._refused(f"{path}: classes = {classes!r}: must be a whole number above 0")
-        return float(factor), classes
+        for name in ("classes", "side"):
+            if type(facts.get(name)) is not int or facts[name] < 1:
+                raise self._refused(
+                    f"{path}: {name} = {facts.get(name)!r}: must be a whole number above 0"
+                )
+        return float(factor), facts["classes"], facts["side"]
 
     def _map(self, name: str) -> Array:
         """Return a file as an array of which only what is used is read."""
@@ -209,7 +211,7 @@ class Latents:
         )
 
 
-class LatentBatches:
+class LatentBatches(ShuffledBatches):
     """The batches of one epoch over latents on disk: latents in float32, and classes.
 
     All that is random is drawn from ``order`` at once, so that batches can be skipped.
@@ -218,7 +220,6 @@ class LatentBatches:
         latents: the folder.
         batch_size: images in a batch; the last one may have fewer.
         order: shuffles the images, and says which are mirrored and what noise they get.
-        rows: the numbers of the images to take; all by default.
         flip: take latents of the mirrored image for half of the images, if the folder has them.
     """
 
@@ -227,31 +228,20 @@ class LatentBatches:
         latents: Latents,
         batch_size: int,
         order: torch.Generator,
-        rows: Tensor | None = None,
-        flip: bool = True,
+        flip: bool,
     ) -> None:
         self.latents = latents
-        rows = torch.arange(latents.count) if rows is None else rows
-        shuffled = rows[torch.randperm(len(rows), generator=order)]
+        shuffled = torch.randperm(latents.count, generator=order)
         share = 0.5 if flip and latents.has_flipped else 0.0
-        is_flipped = torch.rand(len(rows), generator=order) < share
+        is_flipped = torch.rand(latents.count, generator=order) < share
         chunks, flips = (torch.split(part, batch_size) for part in (shuffled, is_flipped))
         seeds = torch.randint(2**62, (len(chunks),), generator=order).tolist()
         self.chunks = list(zip(chunks, flips, seeds, strict=True))
-
-    def __len__(self) -> int:
-        return len(self.chunks)
 
     def __iter__(self) -> Iterator[Pair]:
         for rows, is_flipped, seed in self.chunks:
             noise = torch.Generator().manual_seed(seed)
             yield self.latents.draw(rows, is_flipped, noise), self.latents.classes[rows]
-
-    def skip(self, count: int) -> LatentBatches:
-        """Return them without the first ``count``."""
-        rest = copy.copy(self)
-        rest.chunks = self.chunks[count:]
-        return rest
 
 
 class Decoder:

@@ -5,23 +5,17 @@ Random numbers are drawn on the CPU in float32, so that they are the same on eve
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from ..long_evaluation import Progress, silent
 from .ddpm import Chain
 from .flow import Flow
 from .prediction import Field, split_output
-
-Progress = Callable[[float, float], None]
-"""Is told after each step how much is done, and how much there is."""
-
-
-def silent(done: float, total: float) -> None:
-    """Tell nobody."""
 
 
 def normal_like(points: Tensor, generator: torch.Generator) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from abc import abstractmethod
 from typing import Any, ClassVar
@@ -9,23 +10,27 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from ...errors import SpecError
+from ...errors import SpecError, suggestion
 from ..base import Batches
 from ..generative import Generative
 from ..images.extractors import INCEPTIONS
-from ..images.pixels import check_pixels, read_pixels
+from ..images.pixels import SIDES, check_pixels, read_pixels
 from ..images.real_images import PublishedImages, RealImages, RealSet
+from ..long_evaluation import Progress, silent
 from .ddpm import Diffusion
 from .draw import SAMPLERS, Process, check_sampler, draw
 from .examples import Examples, LatentExamples, PixelExamples
 from .flow import Flow
 from .guidance import Guided
 from .latents import Decoder, Latents
-from .transformer import SIZES, DiffusionTransformer
+from .transformer import SIZES, DiffusionTransformer, check_fit
 
 NETWORKS = {"tiny": (64, 4, 4), "mini": (128, 4, 4), **SIZES}
 """By name: hidden width, blocks and heads. The first two are for small images and CPUs."""
 EVALUATION_BATCH = 256
+DATA = (*SIDES, "latents")
+UNUSED_BY_LATENTS = ("train_images", "validation_images")
+UNUSED_BY_PIXELS = ("folder", "decoder")
 
 
 class DiffusionTask(Generative):
@@ -89,20 +94,19 @@ class DiffusionTask(Generative):
             latents = Latents(folder)
             self.examples: Examples = LatentExamples(latents, flip)
             self.decoder, self.factor = Decoder(decoder), latents.factor
-            real = PublishedImages(reference)
+            real, side = PublishedImages(reference), latents.image_side
         else:
             pixels = read_pixels(data, train_images, validation_images, official)
             self.examples = PixelExamples(pixels, side, flip)
             held_out = {s: images for s, images in self.examples.images.items() if s != "train"}
             real = PublishedImages(reference) if reference else RealImages(held_out, side)
-        super().__init__(real, extractor, samples, sample_batch)
-        size, patch = network.split("-")
-        hidden, blocks, heads = NETWORKS[size]
+        super().__init__(real, side, extractor, samples, sample_batch)
+        patch, hidden, blocks, heads = _sizes(network)
         channels, rows, _ = self.examples.shape
         self.model = DiffusionTransformer(
             rows,
             channels,
-            int(patch),
+            patch,
             hidden,
             blocks,
             heads,
@@ -123,18 +127,38 @@ class DiffusionTask(Generative):
     def check(cls, **options: Any) -> None:
         """Refuse options that cannot be, without reading data."""
         super().check(**options)
-        if options["data"] == "latents":
-            for name in ("folder", "decoder", "reference"):
-                if not options[name]:
-                    raise SpecError(f'{name}: data = "latents" needs it')
-        else:
-            check_pixels(options["data"], options["train_images"], options["validation_images"])
+        data = options["data"]
+        if data not in DATA:
+            allowed, hint = ", ".join(DATA), suggestion(data, DATA)
+            raise SpecError(f"data = {data!r}: must be one of {allowed}{hint}")
+        for name in ("folder", "decoder", "reference"):
+            if data == "latents" and not options[name]:
+                raise SpecError(f'{name}: data = "latents" needs it')
+        unused = UNUSED_BY_LATENTS if data == "latents" else UNUSED_BY_PIXELS
+        for name in filter(options.get, unused):
+            raise SpecError(f'{name} = {options[name]!r}: has no effect with data = "{data}"')
         if options["reference"] and options["extractor"] not in INCEPTIONS:
-            raise SpecError('reference: such statistics are of extractor = "inception"')
+            raise SpecError(
+                f"reference: its statistics are of the published Inception, so extractor must be "
+                f"{' or '.join(INCEPTIONS)}, whichever it was made with"
+            )
         if not re.fullmatch(rf"({'|'.join(NETWORKS)})-[1-9]\d?", options["network"]):
             raise SpecError(
                 f"network = {options['network']!r}: must be one of {', '.join(NETWORKS)}, a hyphen "
                 'and the side of a patch, as in "b-4"'
+            )
+        if data != "latents":
+            check_pixels(data, options["train_images"], options["validation_images"])
+            if options["side"] < 1:
+                raise SpecError(f"side = {options['side']}: must be at least 1")
+            patch, hidden, _, heads = _sizes(options["network"])
+            check_fit(options["side"], patch, hidden, heads)
+        if not 0 <= options["guidance"] < math.inf:
+            raise SpecError(f"guidance = {options['guidance']}: must be at least 0, and finite")
+        if options["class_dropout"] == 0 and options["guidance"] != 1:
+            raise SpecError(
+                f"guidance = {options['guidance']}: needs a network that has learned images "
+                "without a class, but class_dropout = 0"
             )
         if not 0 <= options["class_dropout"] < 1:
             raise SpecError(
@@ -151,7 +175,9 @@ class DiffusionTask(Generative):
         if options["reference"]:
             PublishedImages(options["reference"])
         if options["data"] == "latents":
-            Latents(options["folder"])
+            examples = LatentExamples(Latents(options["folder"]), options["flip"])
+            patch, hidden, _, heads = _sizes(options["network"])
+            check_fit(examples.shape[-1], patch, hidden, heads)
             Decoder(options["decoder"])
         else:
             names = ("data", "train_images", "validation_images", "official")
@@ -197,7 +223,9 @@ class DiffusionTask(Generative):
             total += float(sum(loss.sum() for loss in losses.values()))
         return {"loss": total / len(examples)}
 
-    def draw(self, count: int, first: int, noise: torch.Generator) -> Tensor:
+    def draw(
+        self, count: int, first: int, noise: torch.Generator, progress: Progress = silent
+    ) -> Tensor:
         """Return images of all classes in turn."""
         classes = (torch.arange(first, first + count) % self.examples.class_count).to(self.device)
         network = Guided(self.model, self.guidance, self.examples.class_count)
@@ -210,12 +238,19 @@ class DiffusionTask(Generative):
             self.sampler,
             self.sampling_steps,
             clip=1.0 if self.decoder is None else None,
+            progress=progress,
         )
         return images if self.decoder is None else self.decoder(images, self.factor)
 
     def count_examples(self) -> dict[str, int]:
         """Return the number of examples of each split."""
         return self.examples.count()
+
+
+def _sizes(network: str) -> tuple[int, int, int, int]:
+    """Return patch, hidden width, blocks and heads of a network by its name."""
+    size, patch = network.split("-")
+    return int(patch), *NETWORKS[size]
 
 
 class DiT(DiffusionTask):

@@ -152,7 +152,7 @@ class DiffusionTransformer(nn.Module):
         learns_variance: bool = True,
     ) -> None:
         super().__init__()
-        _check_fit(size, patch, hidden, heads)
+        check_fit(size, patch, hidden, heads)
         self.side, self.patch = size // patch, patch
         self.no_class, self.class_dropout = classes, class_dropout
         outputs = 2 * channels if learns_variance else channels
@@ -200,8 +200,12 @@ class DiffusionTransformer(nn.Module):
         nn.init.zeros_(self.last.pixels.weight)
 
 
-def _check_fit(size: int, patch: int, hidden: int, heads: int) -> None:
-    """Refuse sizes that do not fit each other."""
+def check_fit(size: int, patch: int, hidden: int, heads: int) -> None:
+    """Refuse sizes that do not fit each other, as ``DiffusionTransformer`` names them.
+
+    Raises:
+        SpecError: says which.
+    """
     if size % patch:
         raise SpecError(f"patch = {patch}: must divide the side of the images, {size}")
     if hidden % heads or hidden % 4:

@@ -151,4 +151,4 @@ def to_bytes(images: Tensor) -> Tensor:
     >>> to_bytes(torch.tensor([-1.0, 0.0, 3.0]))
     tensor([  0, 128, 255], dtype=torch.uint8)
     """
-    return ((images + 1.0) * 127.5).round().clamp(0, 255).to(torch.uint8)
+    return ((images.float() + 1.0) * 127.5).round().clamp(0, 255).to(torch.uint8)

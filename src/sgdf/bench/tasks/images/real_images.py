@@ -18,6 +18,7 @@ from ...fidelity.reference import reference_of
 from ...store import files
 from ..assets import data_folder
 from ..data_record import digest_rows
+from ..long_evaluation import LongEvaluation
 from .pixels import resized
 
 BATCH = 250
@@ -36,8 +37,16 @@ class RealSet(Protocol):
     def prepared(self, images: Tensor) -> Tensor:
         """Return drawn images, as bytes, as they are compared: in three colours."""
 
-    def features(self, split: str, extractor: Extractor) -> Collected | Summary:
-        """Return what the scores need of the real images of a split."""
+    def features(
+        self, split: str, extractor: Extractor, evaluation: LongEvaluation
+    ) -> Collected | Summary:
+        """Return what the scores need of the real images of a split.
+
+        Args:
+            split: the name of the split.
+            extractor: makes features of images.
+            evaluation: is told how far it is.
+        """
 
     def digests(self) -> dict[str, str]:
         """Return a digest of the real images of each split."""
@@ -69,7 +78,7 @@ class RealImages:
             images = stretched(images)
         return images.expand(-1, 3, -1, -1)
 
-    def features(self, split: str, extractor: Extractor) -> Collected:
+    def features(self, split: str, extractor: Extractor, evaluation: LongEvaluation) -> Collected:
         """Return the features of the images of a split; computed once, if they are many."""
         images = self.images[split]
         path = data_folder() / "fidelity" / f"{self._key(split, extractor)}.pt"
@@ -78,9 +87,12 @@ class RealImages:
             with contextlib.suppress(Exception):  # whatever is wrong with it, it is made anew
                 state = torch.load(io.BytesIO(files.read(path, most=2**32)), weights_only=True)
                 return Collected.of_state(state)
-        collected = Collected()
-        for part in torch.split(images, BATCH):
+        what = f"features of real images, {split}"
+        kept = evaluation.kept(what)
+        collected = Collected.of_state(kept) if kept else Collected()
+        for part in torch.split(images[collected.count :], BATCH):
             collected.add(extractor(self.prepared(part)))
+            evaluation.advance(what, collected.count, len(images), collected.state)
         if is_kept:
             buffer = io.BytesIO()
             torch.save(collected.state(), buffer)
@@ -115,9 +127,13 @@ class PublishedImages:
         """Return drawn images, as bytes, in three colours."""
         return images.expand(-1, 3, -1, -1)
 
-    def features(self, split: str, extractor: Extractor) -> Summary:
+    def features(self, split: str, extractor: Extractor, evaluation: LongEvaluation) -> Summary:
         """Return the statistics, and features of the images that the file has."""
-        return self.reference.summary(extractor)
+
+        def tell(done: int, total: int) -> None:
+            evaluation.advance(f"features of real images, {split}", done, total, dict)
+
+        return self.reference.summary(extractor, progress=tell)
 
     def digests(self) -> dict[str, str]:
         """Return a digest of the statistics."""

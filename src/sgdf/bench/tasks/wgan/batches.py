@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator
 
 import torch
 from torch import Tensor
 
 from ..images.pixels import resized, to_numbers
+from ..supervised import ShuffledBatches
 
 
-class ResizedBatches:
+class ResizedBatches(ShuffledBatches):
     """The batches of one epoch over images in memory, with values from -1 to 1.
 
     Larger images are interpolated bilinearly between the centres of pixels, and rounded to bytes
@@ -29,15 +29,6 @@ class ResizedBatches:
         permutation = torch.randperm(len(images), generator=order)
         self.chunks = torch.split(permutation.to(images.device), batch_size)
 
-    def __len__(self) -> int:
-        return len(self.chunks)
-
     def __iter__(self) -> Iterator[Tensor]:
         for chunk in self.chunks:
             yield to_numbers(resized(self.images[chunk], self.side))
-
-    def skip(self, count: int) -> ResizedBatches:
-        """Return them without the first ``count``."""
-        rest = copy.copy(self)
-        rest.chunks = self.chunks[count:]
-        return rest

@@ -19,15 +19,14 @@ def gradient_penalty(critic: Critic, real: Tensor, fake: Tensor, mix: Tensor) ->
     has in the scores of others.
 
     Args:
-        critic: D.
+        critic: D. It is computed without autocast: what a second backward pass through BatchNorm
+            computes with is beyond the range of float16.
         real: images.
         fake: as many, without a graph.
         mix: the share of the real image in each point, of a shape like (n, 1, 1, 1).
     """
     points = (mix * real + (1 - mix) * fake).requires_grad_()
-    scores = critic(points)
-    # Autocast is for what goes forward; backward, each operation has the type that it had there.
     with torch.autocast(points.device.type, enabled=False):
-        (slopes,) = torch.autograd.grad(scores.sum(), points, create_graph=True)
+        (slopes,) = torch.autograd.grad(critic(points).sum(), points, create_graph=True)
     norms: Tensor = torch.linalg.vector_norm(slopes.flatten(1), dim=1)
     return (norms - 1).square().mean()

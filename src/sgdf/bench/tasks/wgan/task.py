@@ -16,6 +16,7 @@ from ..data_record import digest_rows
 from ..generative import Generative
 from ..images.pixels import check_pixels, read_pixels
 from ..images.real_images import RealImages
+from ..long_evaluation import Progress, silent
 from .batches import ResizedBatches
 from .networks import SMALLEST, Critic, Generator, is_side
 from .penalty import gradient_penalty
@@ -44,12 +45,13 @@ class WGANGP(Generative):
         penalty: the weight of the gradient penalty.
         critic_batch_norm: normalise by the batch in the critic too, as the published programs do.
         generator_every: on every so many batches the generator has its turn.
-        train_images: how many images are trained on; 0 for all.
+        train_images: how many images are trained on; 0 for all that are not held back.
         validation_images: how many of the training images of CIFAR are held back for choosing.
         compared_with: the images that stand for test data where drawn images are compared with
             real ones: ``"train"`` as in the published programs, or ``"test"``.
         stretch: stretch each image to its own smallest and largest value before it is compared, as
-            the published programs do without telling.
+            the published programs do without telling. Here drawn images are rounded to bytes
+            before that, too.
         extractor: the network whose features are compared.
         samples: how many images are drawn for a score.
         sample_batch: how many are drawn at a time.
@@ -89,8 +91,9 @@ class WGANGP(Generative):
             "validation": pixels.images["validation"],
             "test": pixels.images[compared_with],
         }
-        super().__init__(RealImages(compared, side, stretch), extractor, samples, sample_batch)
-        self.side, self.latent = side, latent
+        real = RealImages(compared, side, stretch)
+        super().__init__(real, side, extractor, samples, sample_batch)
+        self.latent = latent
         self.penalty, self.generator_every = penalty, generator_every
         self.model = nn.ModuleDict(
             {
@@ -154,7 +157,7 @@ class WGANGP(Generative):
             fake = self.model["generator"](vectors)
         distance = self._mean_score(real) - self._mean_score(fake)
         mix = torch.rand(len(real), 1, 1, 1, device=real.device)
-        penalty = gradient_penalty(self.model["critic"], real, fake, mix)
+        penalty = gradient_penalty(self._scores_without_autocast, real, fake, mix)
         update(self.penalty * penalty - distance, "critic")
         return {"wasserstein": distance, "penalty": penalty}
 
@@ -163,12 +166,19 @@ class WGANGP(Generative):
         update(loss, "generator")
         return loss
 
+    def _scores_without_autocast(self, images: Tensor) -> Tensor:
+        critic = self.model["critic"]
+        scores: Tensor = critic(images.to(next(critic.parameters()).dtype))
+        return scores
+
     def _mean_score(self, images: Tensor) -> Tensor:
         # In mixed precision a mean would have three digits, and the difference of two fewer.
         scores: Tensor = self.model["critic"](images)
         return scores.float().mean()
 
-    def draw(self, count: int, first: int, noise: torch.Generator) -> Tensor:
+    def draw(
+        self, count: int, first: int, noise: torch.Generator, progress: Progress = silent
+    ) -> Tensor:
         """Return images of random vectors."""
         vectors = torch.randn(count, self.latent, generator=noise)
         images: Tensor = self.model["generator"](vectors.to(self.device))
