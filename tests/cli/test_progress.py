@@ -79,6 +79,26 @@ def test_lines_say_how_long_an_evaluation_will_take(monkeypatch, capsys):
     ]
 
 
+def test_the_pace_of_one_evaluation_says_nothing_about_the_next(monkeypatch, capsys):
+    """Whether the run went on in between, or the next part has the same name."""
+    now = [0.0]
+    monkeypatch.setattr("sgdf.cli.progress.time.monotonic", lambda: now[0])
+    lines = Lines(PlainConsole(width=200), {"a": "a"}, total=1, done=0)
+
+    def evaluate(begin):
+        for seconds, done in ((1, 10), (2, 20), (50, 500), (98, 980)):
+            now[0] = begin + seconds
+            lines("a", {"event": "evaluating", "what": "drawing", "done": done, "total": 1000})
+
+    lines("a", {"event": "progress", "step": 0, "steps": 10, "row": None})
+    evaluate(100)
+    lines("a", {"event": "progress", "step": 5, "steps": 10, "row": None})
+    evaluate(4000)
+    evaluate(8000)
+    found = [line for line in capsys.readouterr().out.splitlines() if " 500 of" in line]
+    assert found == ["[0/1] a: drawing: 500 of 1,000, 50 s left"] * 3
+
+
 def test_the_first_line_about_an_evaluation_has_no_pace_yet(monkeypatch, capsys):
     now = [100.0]
     monkeypatch.setattr("sgdf.cli.progress.time.monotonic", lambda: now[0])
@@ -101,6 +121,10 @@ def test_an_evaluation_has_a_bar_until_the_run_goes_on():
         for what, done in (("sampling", 5), ("sampling", 7), ("features", 1)):
             bars("a", {"event": "evaluating", "what": what, "done": done, "total": 9})
             assert shown() == [(f"the [first] run: {what}", done, 9)]
+        for done in (9, 2):  # the part after it has the same name
+            bars("a", {"event": "evaluating", "what": "features", "done": done, "total": 9})
+        assert shown() == [("the [first] run: features", 2, 9)]
+        assert not bars.progress.tasks[2].finished
         bars("a", {"event": "saved", "step": 5})
         assert shown()
         bars("a", {"event": "progress", "step": 5, "steps": 10, "row": None})

@@ -279,16 +279,18 @@ def test_bundled_searches_are_in_order(name, tmp_path):
         "cifar-search": 10,
         "cifar10-small-search": 6,
         "cifar100-small-search": 6,
+        "dit-digits-search": 7,
         "gain-ablation-cifar-search": 3,
         "gain-ablation-characters-search": 3,
         "ptb-search": 10,
         "ptb-small-search": 6,
+        "sit-digits-search": 4,
+        "wgan-small-search": 5,
     }
     assert len(search.candidates) == few.get(name, len(ALL))
     assert search.problem["about"]
-    assert len(search.seeds) == (
-        3 if name.startswith(("cifar", "gain-ablation-cifar", "ptb")) else 5
-    )
+    seeds = {"cifar": 3, "gain-ablation-cifar": 3, "ptb": 3, "dit": 1, "sit": 1, "wgan": 1}
+    assert len(search.seeds) == next((seeds[s] for s in seeds if name.startswith(s)), 5)
 
 
 def test_a_file_with_parts_is_refused(place):

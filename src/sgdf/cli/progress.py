@@ -28,6 +28,9 @@ from .console import say
 QUIET_SECONDS = 30.0
 """Plain lines about a run in progress come no more often than this."""
 
+BESIDE_EVALUATIONS = ("begin", "progress", "end")
+"""Events that come before an evaluation or after it."""
+
 
 class Screen:
     """Where events are shown: of a grid of runs, or of a search, which counts trials, not runs.
@@ -55,11 +58,14 @@ class Lines(Screen):
     def __init__(self, *screen: Any, **more: Any) -> None:
         super().__init__(*screen, **more)
         self.spoke: dict[str, float] = {}
-        self.begun: dict[str, tuple[float, Evaluating]] = {}
-        """When the part of an evaluation that a run is at was first heard of, and what."""
+        self.begun: dict[str, tuple[float, int, Evaluating]] = {}
+        """When the part of an evaluation that a run is at was first heard of, how much of it was
+        done then, and what was last heard of it."""
 
     def __call__(self, run: str, event: Event) -> None:
         """Show an event of a run."""
+        if event["event"] in BESIDE_EVALUATIONS:
+            self.begun.pop(run, None)
         if event["event"] == "begin":
             self.names[run] = event.get("name", self.names.get(run, run))
             self.spoke.pop(run, None)
@@ -84,11 +90,11 @@ class Lines(Screen):
     def _left(self, run: str, event: Evaluating) -> str:
         """Return how long a part of an evaluation will take by its pace, to end a line with."""
         now = time.monotonic()
-        since, first = self.begun.get(run, (now, event))
-        if first["what"] != event["what"] or event["done"] < first["done"]:
-            since, first = now, event
-        self.begun[run] = since, first
-        done = event["done"] - first["done"]
+        since, first, last = self.begun.get(run, (now, event["done"], event))
+        if _is_another_part(event, last["what"], last["done"]):
+            since, first = now, event["done"]
+        self.begun[run] = since, first, event
+        done = event["done"] - first
         if not done:
             return ""
         return f", {duration((event['total'] - event['done']) / done * (now - since))} left"
@@ -125,7 +131,8 @@ class Bars(Screen):
         self.parts: dict[str, float] = {}
         self.grid = self.progress.add_task("all", total=self.total, completed=self.done, figures="")
         self.bars: dict[str, TaskID] = {}
-        self.evaluations: dict[str, tuple[str, TaskID]] = {}
+        self.evaluations: dict[str, tuple[str, int, TaskID]] = {}
+        """The part of an evaluation that a run is at, how much of it is done, and its bar."""
 
     def __enter__(self) -> Self:
         self.progress.start()
@@ -136,7 +143,7 @@ class Bars(Screen):
 
     def __call__(self, run: str, event: Event) -> None:
         """Show an event of a run."""
-        if event["event"] in ("begin", "progress", "end"):
+        if event["event"] in BESIDE_EVALUATIONS:
             self._remove_evaluation(run)
         if event["event"] == "begin":
             self.names[run] = event.get("name", self.names.get(run, run))
@@ -168,16 +175,19 @@ class Bars(Screen):
     def _show_evaluation(self, run: str, event: Evaluating) -> None:
         """Show a part of an evaluation in a bar of its own."""
         what, done, total = event["what"], event["done"], event["total"]
-        if self.evaluations.get(run, ("",))[0] != what:
+        if run in self.evaluations and _is_another_part(event, *self.evaluations[run][:2]):
             self._remove_evaluation(run)
+        if run in self.evaluations:
+            bar = self.evaluations[run][2]
+        else:
             name = f"{self.names.get(run, run)}: {what}"
             bar = self.progress.add_task(name, total=total, completed=done, figures="")
-            self.evaluations[run] = what, bar
-        self.progress.update(self.evaluations[run][1], completed=done, total=total)
+        self.progress.update(bar, completed=done, total=total)
+        self.evaluations[run] = what, done, bar
 
     def _remove_evaluation(self, run: str) -> None:
         if run in self.evaluations:
-            self.progress.remove_task(self.evaluations.pop(run)[1])
+            self.progress.remove_task(self.evaluations.pop(run)[2])
 
     def _remove(self, run: str) -> None:
         self.parts.pop(run, None)
@@ -192,6 +202,14 @@ def display(console: Console, names: Mapping[str, str], total: int, done: int) -
 
 def _counts(event: End) -> bool:
     return event["state"] in ("finished", "diverged")
+
+
+def _is_another_part(event: Evaluating, what: str, done: int) -> bool:
+    """Return whether an event is about another part of an evaluation than the one before it.
+
+    Parts may have one name; then the next one begins with less done.
+    """
+    return event["what"] != what or event["done"] < done
 
 
 def _ending(event: End) -> str:

@@ -108,28 +108,32 @@ def _time_run(run: Run, say: Say) -> float:
         else:
             return total_seconds(trainer.seconds)
         step = (trainer.seconds["step"] + trainer.seconds["data"]) / max(1, trainer.step - 1)
-        cheap = _time_evaluation(trainer, costly=False, say=say)
+        cheap, metrics = _time_evaluation(trainer, costly=False, say=say)
         evaluations = math.ceil(trainer.epochs / run.train.evaluate_every)
         total = trainer.steps * step + evaluations * cheap
         if type(trainer.task).evaluate_costly is not Task.evaluate_costly:
             every = run.train.costly_every or trainer.epochs
-            costly = _time_evaluation(trainer, costly=True, say=say) - cheap
-            total += math.ceil(trainer.epochs / every) * max(0.0, costly)
+            # The first one is costly, too, if only those have the metric that decides.
+            first = every > run.train.evaluate_every and trainer.metric.name not in metrics
+            costly = _time_evaluation(trainer, costly=True, say=say)[0] - cheap
+            total += (math.ceil(trainer.epochs / every) + first) * max(0.0, costly)
         return total
 
 
-def _time_evaluation(trainer: Trainer, costly: bool, say: Say) -> float:
-    """Return how long an evaluation takes; a long one is not awaited."""
+def _time_evaluation(trainer: Trainer, costly: bool, say: Say) -> tuple[float, set[str]]:
+    """Return how long an evaluation takes, and its metrics; a long one is not awaited."""
     sample = _Sample(trainer)
+    metrics: set[str] = set()
     try:
         with sample:
             trainer.evaluation = sample
-            trainer.evaluate(costly)
+            found = trainer.evaluate(costly, decides=False)
+            metrics = set().union(*found.values())
     except Stopped:
         if sample.share:
-            return sample.seconds / sample.share
+            return sample.seconds / sample.share, metrics
         say(f"An evaluation takes more than {sample.seconds:.0f} s, so the estimate is too low.")
-    return sample.seconds
+    return sample.seconds, metrics
 
 
 class _Sample(LongEvaluation):

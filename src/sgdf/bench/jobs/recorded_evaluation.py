@@ -22,6 +22,11 @@ from ..training.result import digest_of_weights
 from ..training.trainer import Stopped, Trainer
 from .events import Tell
 
+SOON = 5.0
+"""A task that told within so many seconds how far it is will tell again soon."""
+WORTH_KEEPING = 1.0
+"""Seconds of a finished part that a resumed evaluation should not do again."""
+
 
 class RecordedEvaluation(LongEvaluation):
     """Records one evaluation of a run in its folder.
@@ -40,6 +45,7 @@ class RecordedEvaluation(LongEvaluation):
         keep_every: seconds after which a state is kept again.
 
     Attributes:
+        seconds_before: that the interrupted evaluation took until it kept its last state.
         interrupted: whether it was stopped.
     """
 
@@ -54,12 +60,22 @@ class RecordedEvaluation(LongEvaluation):
     ) -> None:
         self.trainer, self.folder, self.tell = trainer, folder, tell
         self.must_stop, self.tell_every, self.keep_every = must_stop, tell_every, keep_every
-        self.begun = time.monotonic()
-        self.tell_at, self.keep_at = self.begun + tell_every, self.begun + keep_every
-        self.seconds_before = 0.0  # that the interrupted evaluation took until it kept its state
+        self.begun = self.kept_at = self.advanced_at = time.monotonic()
+        self.tell_at = self.begun + tell_every
+        self.seconds_before = 0.0
         self.asked: Counter[str] = Counter()
         self.tried: set[str] = set()
         self.interrupted = False
+
+    @property
+    def seconds(self) -> float:
+        """How long the evaluation has taken, with what it took before it was interrupted."""
+        return self.seconds_before + time.monotonic() - self.begun
+
+    @property
+    def stops_soon(self) -> bool:
+        """Whether a stop can wait until the task tells again how far it is."""
+        return self.advanced_at > self.begun and time.monotonic() - self.advanced_at < SOON
 
     def kept(self, what: str) -> dict[str, Any] | None:
         """Return the last state that an interrupted evaluation of these weights kept, or None."""
@@ -88,13 +104,15 @@ class RecordedEvaluation(LongEvaluation):
             self._keep(what, state())
             self.interrupted = True
             raise Stopped
-        now = time.monotonic()
+        self.advanced_at = now = time.monotonic()
         if now >= self.tell_at:
             self.tell({"event": "evaluating", "what": what, "done": int(done), "total": int(total)})
             self.tell_at = now + self.tell_every
-        if now >= self.keep_at:
+        # The next part does not keep this one, so that its end is kept, too.
+        every = min(self.keep_every, WORTH_KEEPING) if done >= total else self.keep_every
+        if now - self.kept_at >= every:
             self._keep(what, state())
-            self.keep_at = time.monotonic() + self.keep_every
+            self.kept_at = time.monotonic()
 
     def show(self, name: str, pixels: Tensor) -> None:
         """Keep a picture in the folder of the run. It is only a copy: a failure is noticed."""
@@ -107,8 +125,7 @@ class RecordedEvaluation(LongEvaluation):
                 self.folder.notices.append(f"{about}: {error}")
 
     def _keep(self, what: str, state: dict[str, Any]) -> None:
-        seconds = self.seconds_before + time.monotonic() - self.begun
-        found = {"weights": self._weights, "seconds": seconds, "state": state}
+        found = {"weights": self._weights, "seconds": self.seconds, "state": state}
         content = checkpoint.to_bytes(found)
         if what not in self.tried:  # what cannot be loaded again should be known at once
             checkpoint.parse(content)

@@ -143,15 +143,14 @@ class Recorder:
         the run has to do again, and of that only what the task did not keep. Of several processes
         only the first evaluates; the others wait for it, so it is not interrupted.
         """
-        alone, begun = trainer.ranks.count == 1, time.monotonic()
+        alone = trainer.ranks.count == 1
         if alone and self.stop.is_set():
             self.save(trainer)
             raise Stopped
         is_long = self.evaluation_seconds.get(costly, math.inf) >= LONG_EVALUATION
-        is_due = is_long and begun - self.saved_at >= LONG_EVALUATION
+        is_due = is_long and time.monotonic() - self.saved_at >= LONG_EVALUATION
         if trainer.ranks.broadcast(is_due):
             self.save(trainer)
-            begun = time.monotonic()
         can_stop, stop = alone and is_long, self.stop
         evaluation = RecordedEvaluation(
             trainer,
@@ -162,13 +161,13 @@ class Recorder:
             keep_every=min(self.every, KEEP_SECONDS),
         )
         with (
-            stop.during_evaluation(interrupt=can_stop)
+            stop.during_evaluation(interrupt=can_stop, soon=lambda: evaluation.stops_soon)
             if isinstance(stop, StopRequest)
             else contextlib.nullcontext(),
             stopped_if(lambda: evaluation.interrupted),
         ):
             yield evaluation
-        self.evaluation_seconds[costly] = time.monotonic() - begun
+        self.evaluation_seconds[costly] = evaluation.seconds
 
     def end(self, trainer: Trainer) -> None:
         """Publish the remaining rows; if that fails, the checkpoint has them."""

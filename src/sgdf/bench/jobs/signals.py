@@ -17,7 +17,8 @@ AFTER_EVALUATION = (
     "Saving after this evaluation; press again to end at once, and the run resumes from its last "
     "checkpoint."
 )
-AT_ONCE = "Stopping; the evaluation is done again when the run resumes."
+AT_ONCE = "Stopping; the run resumes with this evaluation, from what was last kept of it."
+SOON = "Stopping as soon as the evaluation has kept what it has; press again to end at once."
 
 
 class Stop(Protocol):
@@ -32,7 +33,7 @@ class StopRequest(threading.Event):
 
     def __init__(self) -> None:
         super().__init__()
-        self.answer = AFTER_STEP
+        self.answer: Callable[[], str] = lambda: AFTER_STEP
         self.interrupted = False
 
     def ask(self, number: int, frame: FrameType | None) -> None:
@@ -40,25 +41,29 @@ class StopRequest(threading.Event):
         if self.is_set():
             raise KeyboardInterrupt
         self.set()
-        os.write(2, f"\n{self.answer}\n".encode())
-        if self.answer == AT_ONCE:
+        answer = self.answer()
+        os.write(2, f"\n{answer}\n".encode())
+        if answer == AT_ONCE:
             self.interrupted = True
             raise Stopped
 
     @contextlib.contextmanager
-    def during_evaluation(self, interrupt: bool) -> Iterator[None]:
+    def during_evaluation(
+        self, interrupt: bool, soon: Callable[[], bool] = lambda: False
+    ) -> Iterator[None]:
         """Answer a signal within the block as fits an evaluation.
 
         Args:
             interrupt: raise ``Stopped`` at once. The block may catch that, or turn it into an
                 error of its own: it is raised again at the end.
+            soon: whether the block will soon see for itself that a stop was asked for.
         """
-        self.answer = AT_ONCE if interrupt else AFTER_EVALUATION
+        self.answer = lambda: (SOON if soon() else AT_ONCE) if interrupt else AFTER_EVALUATION
         try:
             with stopped_if(lambda: self.interrupted):
                 yield
         finally:
-            self.answer = AFTER_STEP
+            self.answer = lambda: AFTER_STEP
 
 
 @contextlib.contextmanager

@@ -329,11 +329,13 @@ class Trainer:
             for scheduler in self.schedulers.values():
                 advance(scheduler, figures.get(self.protocol.watched))
 
-    def evaluate(self, costly: bool = False) -> dict[str, Figures]:
+    def evaluate(self, costly: bool = False, decides: bool = True) -> dict[str, Figures]:
         """Return the metrics of each split that the protocol looks at.
 
         Args:
             costly: include those that the task finds too costly for every evaluation.
+            decides: whether the first evaluation of a run has to be a costly one if the metric
+                that decides is costly, so that a wrong name is noticed.
         """
         start, metrics = time.perf_counter(), None
         if self.ranks.rank == 0:
@@ -346,7 +348,7 @@ class Trainer:
                 device=self.device,
                 seed=derived_seed(self.run.seed, EVALUATION),
             )
-            first = not any("test" in row for row in self.rows)
+            first = decides and not any("test" in row for row in self.rows)
             metrics = evaluator.metrics(costly, first, self.evaluation)
             if metrics is None:
                 metrics = evaluator.metrics(True, first, self.evaluation)
