@@ -168,7 +168,10 @@ def test_time_of_an_interrupted_evaluation_counts(store, monkeypatch):
 
 
 @pytest.mark.usefixtures("_every_evaluation_is_long")
-def test_ctrl_c_ends_an_evaluation_at_once_and_it_continues(store, expected):
+@pytest.mark.parametrize("soon", [True, False])
+def test_ctrl_c_ends_an_evaluation_and_it_continues(soon, store, expected, monkeypatch, capfd):
+    """When it has kept what it has, or at once if it has not told for long how far it is."""
+    monkeypatch.setattr("sgdf.bench.jobs.recorded_evaluation.SOON", 1e9 if soon else 0.0)
     run = drawing_run()
     folder = store.folder(run.key)
     folder.prepare(run.as_table())
@@ -179,9 +182,25 @@ def test_ctrl_c_ends_an_evaluation_at_once_and_it_continues(store, expected):
 
     with folder.claim(), stop_on_signals() as stop:
         state, _ = train_run(run, folder, Ranks(), checkpoint_every=0, stop=stop, tell=tell)
-    assert (state, Drawing.drawn) == (State.PAUSED, 5)
+    assert state is State.PAUSED
+    assert Drawing.drawn == (6 if soon else 5)
+    said = capfd.readouterr().err
+    assert ("as soon as the evaluation has kept" in said) is soon
     folder, _, _ = do(run, store)
-    assert Drawing.drawn == 4 * DRAWS + 1  # all but the one that was not kept yet
+    # At once, the draw that was not kept yet is lost.
+    assert Drawing.drawn == (4 * DRAWS if soon else 4 * DRAWS + 1)
+    assert equal(essence(folder), expected)
+
+
+@pytest.mark.usefixtures("_every_evaluation_is_long")
+@pytest.mark.parametrize("worth", [0.0, 1e9])
+def test_the_end_of_a_part_is_kept_if_it_took_some_time(worth, store, expected, monkeypatch):
+    monkeypatch.setattr("sgdf.bench.jobs.recorded_evaluation.WORTH_KEEPING", worth)
+    monkeypatch.setattr("sgdf.bench.jobs.recorder.KEEP_SECONDS", 1e9)
+    interrupted(store, DRAWS + 3, every=1e9)
+    monkeypatch.setattr("sgdf.bench.jobs.recorder.LONG_EVALUATION", 0.0)
+    folder, _, _ = do(drawing_run(), store)
+    assert Drawing.drawn == (4 if worth == 0.0 else 5) * DRAWS
     assert equal(essence(folder), expected)
 
 
