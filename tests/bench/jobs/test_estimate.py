@@ -5,6 +5,7 @@ import time
 import pytest
 
 from bench_tasks import Points, run_of
+from sgdf.bench.jobs import estimate as estimate_module
 from sgdf.bench.jobs.estimate import estimate
 from sgdf.bench.store.run_folder import Store
 
@@ -78,6 +79,26 @@ def test_an_evaluation_that_tells_how_far_it_is_is_extrapolated(monkeypatch):
     assert 0.9 * expected < seconds < 2 * expected
     assert took < 100 * DELAY
     assert len(lines) == 1
+
+
+@pytest.mark.parametrize(("decides", "costly_ones"), [("evaluate", 1), ("evaluate_costly", 2)])
+def test_the_first_evaluation_is_costly_if_only_those_have_the_metric(
+    decides, costly_ones, monkeypatch
+):
+    time_evaluation, cost = estimate_module._time_evaluation, 1e6
+
+    def dear(trainer, costly, say):
+        _, metrics = time_evaluation(trainer, costly, say)
+        return cost if costly else 0.0, metrics
+
+    for name in ("evaluate", "evaluate_costly"):
+        found = {"loss": 0.0} if name == decides else {}
+        monkeypatch.setattr(f"bench_tasks.Pair.{name}", lambda *_, f=found: f, raising=False)
+    monkeypatch.setattr(estimate_module, "_time_evaluation", dear)
+    train = {"epochs": 10_000, "evaluate_every": 5_000, "costly_every": 10_000}
+    still = {"name": "sgd-vanilla", "lr": 1e-12}  # so that it does not diverge
+    seconds, _, _ = estimated(run_of("bench_tasks:Pair", still, train))
+    assert seconds // cost == costly_ones
 
 
 def test_a_short_run_is_just_done():
