@@ -4,7 +4,9 @@ import itertools
 
 import pytest
 
+from sgdf.bench.paper.published import published
 from sgdf.bench.paper.settings import published_settings
+from sgdf.bench.report.paper import deviations
 from sgdf.bench.spec.read import load
 
 NINE = {
@@ -70,6 +72,17 @@ def test_sign_sgdf_has_adams_settings_and_the_gain_without_its_power(name):
         assert {key: found[key] for key in expected} == expected
     assert options["sign-sgdf"]["gamma"] == 1.0
     assert {"signsgd", "signum", "lion"} < set(options)
+
+
+def test_runs_at_full_size_are_those_beside_which_the_papers_scores_stand():
+    names = {"adam": "Adam", "filter-muon": "Muon + SGDF"}
+    columns = [one for one in published() if one.label == "tab:sgdf_muon"]
+    assert len(columns) == 5
+    for run in load("dit").runs:
+        for one in columns if run.optimizer.name in names else ():
+            table = run.as_table()
+            assert deviations(one, names[run.optimizer.name], table) == []
+            assert table["task"]["extractor"] in one.only_with["extractor"]
 
 
 def test_muon_is_the_control_of_filter_muon():

@@ -39,7 +39,7 @@ LARGER_IS_BETTER = {
 }
 
 REQUIRED = {"label", "about", "metric", "unit", "larger_is_better", "seeds", "train", "column"}
-OPTIONAL = {"source", "runs", "note", "names", "quoted", "settings"}
+OPTIONAL = {"source", "runs", "note", "names", "quoted", "settings", "free", "only_with"}
 OVERRIDES = {"metric", "unit", "larger_is_better", "train", "quoted", "settings"}
 
 SPANS = re.findall(r"`([^`\n]+)`", PAGE)

@@ -130,6 +130,14 @@ def test_the_column_whose_task_agrees_most_is_taken(tmp_path):
     assert fitting_columns(problem, (column(metric="perplexity"),)) == []
 
 
+def test_scores_that_only_some_options_give_are_beside_no_others(tmp_path):
+    for extractor in ("inception", "cnn"):
+        make_run(tmp_path / extractor, [0.8], task={"name": "points", "extractor": extractor})
+        (problem,) = gather(Store(tmp_path / extractor).folders()).problems
+        one = column(only_with={"extractor": ("inception", "inception-2")})
+        assert bool(fitting_columns(problem, (one,))) is (extractor == "inception")
+
+
 def test_all_of_the_papers_columns_load():
     columns = published()
     cifar = next(c for c in columns if c.task == {"name": "cifar10", "network": "vgg11"})

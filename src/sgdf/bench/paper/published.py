@@ -30,6 +30,8 @@ class Published:
         optimizers: the name in an experiment, by the paper's optimizer name.
         quoted: the source of numbers that the table quotes, by the paper's optimizer name.
         source: where the numbers are from, if the paper does not print them.
+        free: the options of the task that change no result, such as names of folders.
+        only_with: by option of the task, the values without which numbers cannot be compared.
         settings: the ``train`` and ``optimizer`` options of single optimizers, in place of
             ``train`` and of the paper's settings, by the paper's optimizer name.
     """
@@ -49,6 +51,8 @@ class Published:
     optimizers: Mapping[str, str]
     quoted: Mapping[str, str]
     source: str = ""
+    free: tuple[str, ...] = ()
+    only_with: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     settings: Mapping[str, Mapping[str, Mapping[str, Any]]] = field(default_factory=dict)
 
 
@@ -91,5 +95,7 @@ def _column(
         optimizers={name: names[name] for name in entry["values"]},
         quoted=entry.get("quoted", {}),
         source=entry.get("source", ""),
+        free=tuple(entry.get("free", ())),
+        only_with={key: tuple(values) for key, values in entry.get("only_with", {}).items()},
         settings={**table.get("settings", {}), **column.get("settings", {})},
     )

@@ -53,7 +53,9 @@ def fitting_columns(problem: Problem, columns: tuple[Published, ...]) -> list[Pu
     same = [
         column
         for column in columns
-        if column.task.get("name") == problem.task["name"] and column.metric in problem.metrics
+        if column.task.get("name") == problem.task["name"]
+        and column.metric in problem.metrics
+        and all(problem.task.get(key) in values for key, values in column.only_with.items())
     ]
     equal = [sum(problem.task.get(key) == v for key, v in one.task.items()) for one in same]
     return [column for column, count in zip(same, equal, strict=True) if count == max(equal)]
@@ -94,7 +96,11 @@ def deviations(column: Published, printed: str, table: RunTable) -> list[str]:
     """
     task, name = column.task["name"], table["optimizer"]["name"]
     defaults = options_of(find_task(task), {}) if task in TASKS else {}
-    unmentioned = {key: value for key, value in defaults.items() if key in table["task"]}
+    unmentioned = {
+        key: value
+        for key, value in defaults.items()
+        if key in table["task"] and key not in column.free
+    }
     own = column.settings.get(printed, {})
     settings = (
         {**published_settings(name).get(task, {}), **own.get("optimizer", {})}
