@@ -129,6 +129,8 @@ def test_an_evaluation_has_a_bar_until_the_run_goes_on():
         assert shown()
         bars("a", {"event": "progress", "step": 5, "steps": 10, "row": None})
         assert not shown()
+        bars("a", {"event": "progress", "step": 10, "steps": 10, "row": None})
+        assert int(bars.progress.tasks[0].completed) == 0  # the last evaluation is still to come
         bars("a", {"event": "evaluating", "what": "sampling", "done": 1, "total": 9})
         bars("a", {"event": "end", "state": "paused", "line": "stopped"})
         assert len(bars.progress.tasks) == 1

@@ -28,6 +28,9 @@ from .console import say
 QUIET_SECONDS = 30.0
 """Plain lines about a run in progress come no more often than this."""
 
+LAST = 0.99
+"""The most of a run that counts as done before its end."""
+
 BESIDE_EVALUATIONS = ("begin", "progress", "end")
 """Events that come before an evaluation or after it."""
 
@@ -154,7 +157,8 @@ class Bars(Screen):
             self.progress.update(
                 self.bars[run], completed=event["step"], total=event["steps"], figures=figures
             )
-            self.parts[run] = event["step"] / event["steps"] if event["steps"] else 0.0
+            # A run whose steps are all taken is still to be evaluated.
+            self.parts[run] = min(event["step"] / event["steps"], LAST) if event["steps"] else 0.0
         elif event["event"] == "evaluating":
             self._show_evaluation(run, event)
         elif event["event"] == "notice":

@@ -175,7 +175,8 @@ def _do_runs(conduct: Conduct, crew: Crew, retry: bool, is_first: bool) -> None:
         if not retry:
             mention_changed_sources(console, conduct)
     names = labels(tables_of(runs))
-    with stop_on_signals() as stop, display(console, names, len(runs), done) as screen:
+    shown = display(console, names, len(runs), done)
+    with stop_on_signals(crew.stop_answer) as stop, shown as screen:
         conduct.work(crew, screen, stop)
     if is_first:
         conclude(console, conduct, stop.is_set())

@@ -192,7 +192,7 @@ def _show_search(search: Search, crew: Crew) -> None:
     if isinstance(time, str):
         raise SpecError(f"{search.example.optimizer.name} would fail: {time}")
     longest = duration((budget - done) * len(search.method.seeds) * time / crew.workers)
-    say(console, f"{progress}; the others take up to about {longest} of training.")
+    say(console, f"{progress}; the others take up to about {longest}.")
 
 
 def _do_search(search: Search, crew: Crew, retry: bool) -> None:
@@ -214,7 +214,8 @@ def _do_search(search: Search, crew: Crew, retry: bool) -> None:
     say(console, search_outlook(search))
     say(console, f"{before.spent} of {before.budget} trials are done in {search.store}")
     mention_other_sources(console, Store(search.store), before.runs)
-    with stop_on_signals() as stop, display(console, {}, before.budget, before.spent) as screen:
+    shown = display(console, {}, before.budget, before.spent)
+    with stop_on_signals(crew.stop_answer) as stop, shown as screen:
         try:
             crew.work(job, screen, stop)
         except StoreError as error:

@@ -220,6 +220,19 @@ def test_a_task_that_swallows_the_stop_records_nothing_wrong(store, expected, mo
     assert equal(essence(do(drawing_run(), store)[0]), expected)
 
 
+@pytest.mark.usefixtures("_every_evaluation_is_long")
+def test_the_step_of_an_evaluation_is_told_before_it(store, monkeypatch):
+    monkeypatch.setattr("sgdf.bench.jobs.recorder.PUBLISH_SECONDS", 1e9)
+    run, events = drawing_run(), []
+    folder = store.folder(run.key)
+    folder.prepare(run.as_table())
+    with folder.claim():
+        options = {"checkpoint_every": 1e9, "stop": threading.Event(), "tell": events.append}
+        train_run(run, folder, Ranks(), **options)
+    told = [event["step"] for event in events if event["event"] == "progress"]
+    assert 2 in told
+
+
 # What counts, and what does not
 
 

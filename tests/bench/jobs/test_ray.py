@@ -40,6 +40,7 @@ from sgdf.bench.jobs import ray_cluster
 from sgdf.bench.jobs.early_stop import first_runs
 from sgdf.bench.jobs.plan import Plan
 from sgdf.bench.jobs.ray_cluster import RayWorkers, check, connected, task_options
+from sgdf.bench.jobs.signals import OTHERS
 from sgdf.bench.search.file import read_search
 from sgdf.bench.search.job import SearchJob
 from sgdf.bench.search.results import SearchResult
@@ -359,7 +360,7 @@ def test_a_local_cluster_ends_with_its_command(tmp_path):
         os.killpg(process.pid, signal.SIGINT)  # as a terminal does, to all processes
         output, errors = process.communicate(timeout=60)
         assert process.returncode == 130, output + errors
-        assert errors.strip() == "Stopping after this step; press again to end at once."
+        assert errors.strip() == OTHERS
         wait_for(lambda: not processes(folder), seconds=10)
         plan = plan_of(path, store)
         assert State.PAUSED in states(plan)

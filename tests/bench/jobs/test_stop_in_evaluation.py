@@ -9,6 +9,7 @@ import pytest
 
 from bench_tasks import Points, equal, essence, run_of
 from kept_runs import do
+from sgdf.bench.jobs.conduct import Crew
 from sgdf.bench.jobs.run_one import train_run
 from sgdf.bench.jobs.signals import stop_on_signals
 from sgdf.bench.store.run_folder import State, Store
@@ -66,6 +67,16 @@ def test_an_evaluation_is_interrupted_and_done_again(task, run, tmp_path, asked,
     assert folder.state() is State.FINISHED
     assert positions(folder) == [12]
     assert equal(essence(folder), essence(whole))
+
+
+def test_who_asks_for_a_stop_is_told_who_stops():
+    assert Crew().stop_answer.startswith("Stopping after this step")
+    for crew in (Crew(workers=2), Crew(ray="local")):
+        with stop_on_signals(crew.stop_answer) as stop:
+            assert stop.answer().startswith("Stopping the processes that train")
+            with stop.during_evaluation(interrupt=False):
+                assert stop.answer().startswith("Saving after this evaluation")
+            assert stop.answer() == crew.stop_answer
 
 
 @pytest.mark.parametrize("caught", ["swallowed", "turned into another error"])

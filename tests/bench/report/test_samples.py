@@ -62,7 +62,7 @@ def test_each_setting_has_a_row_of_its_first_seed(tmp_path):
     assert (plot.title, plot.section) == ("Samples", "points")
     assert "with seed 3 have shown" in plot.about
     assert "never the best one" in plot.about
-    assert "the noise that they are drawn from is the same" in plot.about
+    assert "draw the same random numbers at all epochs" in plot.about
     assert WRITTEN_BY_REPORTS.fullmatch("samples-0.png")
 
 

@@ -313,8 +313,17 @@ def test_the_paper_protocol_trains_on_everything_and_looks_at_the_test_data():
     trainer = trained(run_of(protocol="paper"))
     assert trainer.epoch_steps == math.ceil(180 / 32)
     assert "validation" not in trainer.rows[-1]
-    with pytest.raises(NotImplementedError, match="Pair has no paper protocol"):
-        Trainer(run_of("bench_tasks:Pair", protocol="paper"), Ranks())
+
+
+def test_a_protocol_that_a_task_has_not_the_data_for_is_refused_before_any_run(monkeypatch):
+    with pytest.raises(SpecError, match='"paper": trains on validation data, too, which this task'):
+        run_of("bench_tasks:Pair", protocol="paper")
+    only_test = classmethod(lambda cls, **options: ("validation", "test")[options["every"] == 3 :])
+    monkeypatch.setattr("bench_tasks.Pair.splits_with", only_test)
+    run_of({"name": "bench_tasks:Pair", "every": 3}, protocol="paper")
+    run_of({"name": "bench_tasks:Pair", "every": 2})
+    with pytest.raises(SpecError, match="chooses on validation data, but the task has only test"):
+        run_of({"name": "bench_tasks:Pair", "every": 3})
 
 
 def test_the_caller_keeps_its_random_numbers():

@@ -31,7 +31,7 @@ from .job import TO_DO, Job
 from .local import Workers
 from .plan import Plan, prepare_data
 from .provenance import differences, sources
-from .signals import Stop
+from .signals import AFTER_STEP, OTHERS, Stop
 
 AHEAD_SECONDS = 0.5
 """So long, before the first run and after each one, folders are made that other processes see."""
@@ -73,6 +73,11 @@ class Crew:
     def threads(self) -> int:
         """How many threads a run gets if its file does not say."""
         return 1 if self.ray else max(1, torch.get_num_threads() // self.workers)
+
+    @property
+    def stop_answer(self) -> str:
+        """What to say when a stop is asked for."""
+        return OTHERS if self.ray or self.workers > 1 else AFTER_STEP
 
     def work(self, job: Job, display: Display, stop: Stop) -> None:
         """Work on a job until nothing is left to do or ``stop`` is set."""

@@ -151,6 +151,8 @@ class Recorder:
         is_due = is_long and time.monotonic() - self.saved_at >= LONG_EVALUATION
         if trainer.ranks.broadcast(is_due):
             self.save(trainer)
+        if is_long and trainer.ranks.rank == 0:
+            self._tell_progress(trainer, None)
         can_stop, stop = alone and is_long, self.stop
         evaluation = RecordedEvaluation(
             trainer,

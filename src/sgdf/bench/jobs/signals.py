@@ -13,6 +13,7 @@ from typing import Protocol
 from ..training.trainer import Stopped
 
 AFTER_STEP = "Stopping after this step; press again to end at once."
+OTHERS = "Stopping the processes that train, which save first; press again to end at once."
 AFTER_EVALUATION = (
     "Saving after this evaluation; press again to end at once, and the run resumes from its last "
     "checkpoint."
@@ -29,11 +30,15 @@ class Stop(Protocol):
 
 
 class StopRequest(threading.Event):
-    """A stop that signals ask for; it can interrupt an evaluation."""
+    """A stop that signals ask for; it can interrupt an evaluation.
 
-    def __init__(self) -> None:
+    Args:
+        answer: what is said to a signal.
+    """
+
+    def __init__(self, answer: str = AFTER_STEP) -> None:
         super().__init__()
-        self.answer: Callable[[], str] = lambda: AFTER_STEP
+        self.answer: Callable[[], str] = lambda: answer
         self.interrupted = False
 
     def ask(self, number: int, frame: FrameType | None) -> None:
@@ -58,12 +63,13 @@ class StopRequest(threading.Event):
                 error of its own: it is raised again at the end.
             soon: whether the block will soon see for itself that a stop was asked for.
         """
+        before = self.answer
         self.answer = lambda: (SOON if soon() else AT_ONCE) if interrupt else AFTER_EVALUATION
         try:
             with stopped_if(lambda: self.interrupted):
                 yield
         finally:
-            self.answer = lambda: AFTER_STEP
+            self.answer = before
 
 
 @contextlib.contextmanager
@@ -79,9 +85,13 @@ def stopped_if(interrupted: Callable[[], bool]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def stop_on_signals() -> Iterator[StopRequest]:
-    """Turn Ctrl-C and SIGTERM into a request to save and stop; a second one ends the process."""
-    stop = StopRequest()
+def stop_on_signals(answer: str = AFTER_STEP) -> Iterator[StopRequest]:
+    """Turn Ctrl-C and SIGTERM into a request to save and stop; a second one ends the process.
+
+    Args:
+        answer: what is said to the first one.
+    """
+    stop = StopRequest(answer)
     before = {}
     if threading.current_thread() is threading.main_thread():
         for number in (signal.SIGINT, signal.SIGTERM):

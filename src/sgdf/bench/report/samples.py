@@ -29,8 +29,8 @@ SIDE, LABEL, GAP, TITLE = 1.5, 1.2, 0.08, 0.22
 """In inches: a picture, the names beside the rows, and what is between and above pictures."""
 ABOUT = (
     "Pictures that the runs with seed {seeds} have shown: of each setting the run with its first "
-    "seed, never the best one. Within a seed the noise that they are drawn from is the same for "
-    "all settings and epochs."
+    "seed, never the best one. Evaluations draw the same random numbers at all epochs, and within "
+    "a seed for all settings."
 )
 
 

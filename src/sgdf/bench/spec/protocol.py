@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from ..errors import SpecError
+
+if TYPE_CHECKING:
+    from ..tasks.base import Task
 
 RESERVED = ("train", "kind", "step", "epoch", "lr", "seconds")
 """Keys that a row of metrics has besides the splits that are evaluated."""
@@ -54,6 +59,23 @@ class Protocol:
                 "counts"
             )
         return tuple(s for s in offered if not (self.trains_on_validation and s == "validation"))
+
+    def check(self, task: type[Task], options: Mapping[str, Any]) -> None:
+        """Refuse a class of tasks that this is impossible for, without loading data.
+
+        Raises:
+            SpecError: if a task with these options has not the data, or cannot train on them.
+        """
+        from ..tasks.base import Task  # which needs torch, as the task does
+
+        offered = task.splits_with(**options)
+        self.splits(offered)
+        cannot = task.train_on_validation is Task.train_on_validation
+        if self.trains_on_validation and "validation" in offered and cannot:
+            raise SpecError(
+                f'protocol = "{self.name}": trains on validation data, too, which this task '
+                'cannot; "validation" and "last" are possible'
+            )
 
 
 PROTOCOLS = {

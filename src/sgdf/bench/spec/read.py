@@ -391,12 +391,11 @@ def _task(table: Table, protocol: str) -> Named:
         if isinstance(task, TrainingFunction):
             return Named(name, options_of(task.call, given, skip=HANDED_OVER))
 
-        from ..tasks.base import metric_of, splits_of  # which need torch, as the task does
+        from ..tasks.base import metric_of  # which needs torch, as the task does
 
         options = options_of(task, given)
         if isinstance(task.metric, Metric | str):
             metric_of(task)
-        PROTOCOLS[protocol].splits(splits_of(task))
         if inspect.ismethod(task.check):  # else the task has a method of its own by this name
             try:
                 task.check(**options)
@@ -404,6 +403,7 @@ def _task(table: Table, protocol: str) -> Named:
                 raise
             except Exception as error:  # a user's task may raise anything
                 raise SpecError(f"its check raised {first_line(error)}") from error
+        PROTOCOLS[protocol].check(task, options)
         return Named(name, options)
 
 

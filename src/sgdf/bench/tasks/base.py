@@ -106,6 +106,14 @@ class Task(ABC):
             SpecError: names the option and what is allowed.
         """
 
+    @classmethod
+    def splits_with(cls, **options: Any) -> tuple[str, ...]:
+        """Return the splits that a task with these options has, without loading data.
+
+        The protocol of an experiment is checked against them when it is read.
+        """
+        return splits_of(cls)
+
     def to(self, device: torch.device) -> None:
         """Move the model, and data that are held whole, to the device."""
         self.device = device

@@ -45,7 +45,7 @@ def outlook(left: Mapping[str, float | str], names: Mapping[str, str], workers: 
     if math.isnan(seconds):
         line = "how long the others take is not known: a function of yours trains them."
     else:
-        line = f"the others take about {duration(seconds / workers)} of training{together}."
+        line = f"the others take about {duration(seconds / workers)}{together}."
     reasons = [f"will fail: {names[k]}: {why}" for k, why in left.items() if isinstance(why, str)]
     return "\n".join([line, *reasons])
 
