@@ -146,6 +146,14 @@ def test_features_of_different_extractors_are_refused():
         scores(collected(REAL), other, is_inception=False)
 
 
+@pytest.mark.parametrize(("few", "many"), [(2, 50), (3, 50), (50, 3), (3, 3)])
+def test_sets_without_a_kth_neighbour_have_neither_precision_nor_recall(few, many):
+    real, drawn = collected(features(few)), collected(features(many, seed=1))
+    assert EVERYTHING - set(scores(real, drawn, False)) == {"precision", "recall"}
+    real, drawn = collected(features(4)), collected(features(4, seed=1))
+    assert set(scores(real, drawn, False)) == EVERYTHING
+
+
 @pytest.mark.parametrize("count", [0, 1])
 def test_too_few_images_have_no_scores(count):
     few = collected(*batches(features(count), 1)) if count else Collected()

@@ -139,6 +139,12 @@ def test_features_of_real_images_continue_to_the_bit():
     assert len(again.states[name]) == 1
 
 
+@pytest.mark.parametrize("samples", [2, 3])
+def test_few_samples_have_a_distance_but_no_precision(samples):
+    for found in evaluated(Painter(samples=samples)).values():
+        assert set(found) == {"frechet_distance", "classifier_score"}
+
+
 def test_images_that_are_not_numbers_have_no_score():
     task = Painter()
     known = evaluated(task)

@@ -43,6 +43,7 @@ def test_larger_images_keep_planes_and_their_own_size_is_left_alone():
         (("mnist",), "data = 'mnist': must be one of digits, cifar10"),
         (("cifar", -1), "data = 'cifar'.*cifar10"),
         (("digits", -1), "must not be negative"),
+        (("cifar10", 0, 1), "validation_images = 1: must be 0, or at least 2"),
         (("digits", 5), 'leave them at 0 with data = "digits"'),
     ],
 )

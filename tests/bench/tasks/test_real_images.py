@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from sgdf.bench.errors import DataError
+from sgdf.bench.errors import DataError, SpecError
 from sgdf.bench.fidelity.features import Features
 from sgdf.bench.tasks.images import real_images
 from sgdf.bench.tasks.images.extractors import find_extractor
@@ -42,6 +42,11 @@ def test_empty_splits_are_none():
     assert RealImages({"validation": random_images(0), "test": random_images(3)}, 4).splits == (
         "test",
     )
+
+
+def test_a_single_image_is_refused_before_anything_is_drawn():
+    with pytest.raises(SpecError, match="1 real image of test: to compare takes at least 2"):
+        RealImages({"validation": random_images(2), "test": random_images(1)}, 4)
 
 
 def test_images_are_compared_in_three_colours_of_one_size():

@@ -146,10 +146,11 @@ def scores(
     Returns:
         ``frechet_distance``; ``spatial_frechet_distance`` if both have spatial features;
         ``classifier_score`` if the extractor gives probabilities; ``precision`` and ``recall`` if
-        features of both are kept.
+        more than k features of each are kept.
 
     Raises:
-        SpecError: if there are too few images, or the features of both have not the same size.
+        SpecError: if there are fewer than two images, or the features of both have not the same
+            size.
     """
     real, drawn = _summary_of(real), _summary_of(drawn)
     found = {"frechet_distance": _distance(real.pooled, drawn.pooled)}
@@ -157,7 +158,11 @@ def scores(
         found["spatial_frechet_distance"] = _distance(real.spatial, drawn.spatial)
     if drawn.classifier_score is not None:
         found["classifier_score"] = drawn.classifier_score
-    if real.kept is not None and drawn.kept is not None:
+    if (
+        real.kept is not None
+        and drawn.kept is not None
+        and min(len(real.kept), len(drawn.kept)) > neighbours
+    ):
         shares = precision_and_recall(real.kept, drawn.kept, neighbours)
         found["precision"], found["recall"] = shares
     if is_inception:

@@ -57,6 +57,8 @@ def check_pixels(data: str, train_images: int, validation_images: int) -> None:
         )
     if min(train_images, validation_images) < 0:
         raise SpecError("train_images and validation_images: must not be negative")
+    if validation_images == 1:
+        raise SpecError("validation_images = 1: must be 0, or at least 2 to be compared with")
 
 
 def read_pixels(

@@ -11,7 +11,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from ...errors import StoreError
+from ...errors import SpecError, StoreError
 from ...fidelity.collected import Collected, Summary
 from ...fidelity.features import Extractor
 from ...fidelity.reference import reference_of
@@ -60,10 +60,16 @@ class RealImages:
         side: of the images that are compared; others are resized.
         stretch: whether each image, real or drawn, is stretched to its own smallest and largest
             value before its features are computed, as the published programs for WGAN-GP do.
+
+    Raises:
+        SpecError: if a split has a single image, since a covariance needs two.
     """
 
     def __init__(self, images: dict[str, Tensor], side: int, stretch: bool = False) -> None:
         self.images = {split: part for split, part in images.items() if len(part)}
+        for split, part in self.images.items():
+            if len(part) == 1:
+                raise SpecError(f"there is 1 real image of {split}: to compare takes at least 2")
         self.side, self.stretch = side, stretch
 
     @property
