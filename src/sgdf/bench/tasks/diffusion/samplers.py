@@ -5,7 +5,6 @@ Random numbers are drawn on the CPU in float32, so that they are the same on eve
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -84,6 +83,7 @@ def dopri5(
     start: Tensor,
     rtol: float = 1e-3,
     atol: float = 1e-6,
+    most_steps: int = 1000,
     progress: Progress = silent,
 ) -> Tensor:
     """Follow a velocity from time 0 to 1 by the pair of Dormand and Prince, in adaptive steps.
@@ -92,40 +92,46 @@ def dopri5(
     velocity is computed where the points are, in their precision. The error is measured over the
     whole batch, so an image depends on those beside it, within the tolerance.
 
+    An image whose velocity is once not finite is NaN, as with every other sampler. All of the batch
+    are NaN where the steps get too small or too many, so that the images of a network that has
+    diverged take a bounded time.
+
     Args:
         velocity: of points at times (n,).
         start: where it begins.
         rtol: how large the error of a step may be, relative to the points.
         atol: what is added to that.
+        most_steps: how many steps are taken before it is given up.
         progress: is told the time after each step.
-
-    Raises:
-        FloatingPointError: if a velocity is not finite, or the steps get too small.
     """
     from scipy.integrate import RK45
 
+    is_lost = torch.zeros(len(start), dtype=torch.bool)
+
+    def beside(images: Tensor) -> Tensor:
+        return images.view(-1, *[1] * (start.dim() - 1))
+
     def slope(time: float, flat: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         points = torch.from_numpy(flat).view(start.shape).to(start.dtype).to(start.device)
-        values = velocity(points, _times(points, time)).cpu().double().flatten()
-        if not values.isfinite().all():  # the stepper would look for a smaller step for ever
-            raise FloatingPointError(f"the velocity at time {time:.3g} is not finite")
-        found: np.ndarray[Any, Any] = values.numpy()
+        values = velocity(points, _times(points, time)).cpu().double()
+        is_lost.logical_or_(~values.isfinite().flatten(1).all(1))
+        # Without them, or no step would be small enough.
+        found: np.ndarray[Any, Any] = values.masked_fill(beside(is_lost), 0.0).flatten().numpy()
         return found
 
     flat_start = start.cpu().double().flatten().numpy()
-    stepper = RK45(slope, 0.0, flat_start, 1.0, rtol=rtol, atol=atol)
-    for _ in _steps_of(stepper):
-        progress(stepper.t, 1.0)
-    return torch.from_numpy(stepper.y).view(start.shape).to(start.dtype).to(start.device)
-
-
-def _steps_of(stepper: Any) -> Iterator[None]:
-    """Take the steps of a stepper of scipy, one at a time."""
-    while stepper.status == "running":
-        message = stepper.step()
-        if stepper.status == "failed":
-            raise FloatingPointError(f"at time {stepper.t:.3g}: {message}")
-        yield
+    with np.errstate(all="ignore"):  # of velocities near the largest number
+        stepper = RK45(slope, 0.0, flat_start, 1.0, rtol=rtol, atol=atol)
+        for _ in range(most_steps):
+            if stepper.status != "running" or is_lost.all():
+                break
+            stepper.step()
+            if stepper.status != "failed":
+                progress(stepper.t, 1.0)
+    if stepper.status != "finished":
+        is_lost.fill_(True)
+    points = torch.from_numpy(stepper.y).view(start.shape).masked_fill(beside(is_lost), torch.nan)
+    return points.to(start.dtype).to(start.device)
 
 
 @torch.no_grad()
@@ -141,8 +147,9 @@ def euler_maruyama(
 
     The equation :math:`dX = (v + \tfrac12 w s)\,dt + \sqrt w\,dW` has the same distributions at
     all times as the velocity v alone, for any w, with the score s of the distribution. Here w is
-    1 - t, the share of the noise (Ma et al., 2024). The last step takes the mean only, because
-    the score grows beyond bounds at time 1.
+    1 - t, the share of the noise (Ma et al., 2024); public samplers also take twice that, which
+    draws the same images in distribution, but for the error of the steps. The last step takes the
+    mean only, because the score grows beyond bounds at time 1.
 
     Args:
         velocity: of points at times (n,), on the straight path of ``Flow``.
