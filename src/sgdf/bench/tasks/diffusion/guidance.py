@@ -17,7 +17,7 @@ class Guided:
     It predicts :math:`p_\text{none} + w\,(p_\text{class} - p_\text{none})`. Both come from one
     batch, twice as large. What the network says of the variance is taken as with the class, since
     that is a share between two bounds, which guidance could leave. At scale 1 the network is asked
-    once, with the classes, and nothing is computed from its answer.
+    once, with the classes, and its answer is returned unchanged.
 
     Attributes:
         network: the network that is asked.
