@@ -204,6 +204,27 @@ def test_the_end_of_a_part_is_kept_if_it_took_some_time(worth, store, expected, 
     assert equal(essence(folder), expected)
 
 
+@pytest.mark.usefixtures("_every_evaluation_is_long")
+def test_where_there_is_nothing_to_keep_a_stop_keeps_what_was_kept_before(store, monkeypatch):
+    def evaluate(task, split):
+        kept = task.evaluation.kept("one")
+        task.evaluation.advance("one", 1, 2, lambda: {"done": 1})
+        Drawing.drawn += 1
+        task.evaluation.advance("one", 1, 2, None)
+        task.evaluation.advance("other", 1, 2)
+        return {"known": 0.0 if kept is None else 1.0}
+
+    monkeypatch.setattr(Drawing, "evaluate_costly", evaluate)
+    folder, state, _ = interrupted(store, 1)
+    assert state is State.PAUSED
+    (name,) = kept_files(folder)
+    assert torch.load(folder.path / name, weights_only=True)["state"] == {"done": 1}
+    folder, state, line = do(drawing_run(), store)
+    assert state is State.FINISHED, line
+    first = next(row for row in folder.rows() if row["kind"] == "epoch")
+    assert (first["validation"]["known"], first["test"]["known"]) == (1.0, 0.0)
+
+
 def test_a_task_that_swallows_the_stop_records_nothing_wrong(store, expected, monkeypatch):
     evaluate = Drawing.evaluate_costly
 

@@ -169,7 +169,7 @@ class _Sample(LongEvaluation):
             hook.remove()
 
     def advance(
-        self, what: str, done: int, total: int, state: Callable[[], dict[str, Any]]
+        self, what: str, done: int, total: int, state: Callable[[], dict[str, Any]] | None = None
     ) -> None:
         """Note how far the evaluation is, and break it off if it is long enough."""
         self.told = min(1.0, done / max(1, total))

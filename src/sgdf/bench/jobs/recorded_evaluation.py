@@ -97,11 +97,12 @@ class RecordedEvaluation(LongEvaluation):
         return None
 
     def advance(
-        self, what: str, done: int, total: int, state: Callable[[], dict[str, Any]]
+        self, what: str, done: int, total: int, state: Callable[[], dict[str, Any]] | None = None
     ) -> None:
         """Tell how far a part of the evaluation is, and keep its state if that is due."""
         if self.must_stop():
-            self._keep(what, state())
+            if state is not None:
+                self._keep(what, state())
             self.interrupted = True
             raise Stopped
         self.advanced_at = now = time.monotonic()
@@ -110,7 +111,7 @@ class RecordedEvaluation(LongEvaluation):
             self.tell_at = now + self.tell_every
         # The next part does not keep this one, so that its end is kept, too.
         every = min(self.keep_every, WORTH_KEEPING) if done >= total else self.keep_every
-        if now - self.kept_at >= every:
+        if state is not None and now - self.kept_at >= every:
             self._keep(what, state())
             self.kept_at = time.monotonic()
 

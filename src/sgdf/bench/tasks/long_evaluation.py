@@ -32,7 +32,7 @@ class LongEvaluation:
         return None
 
     def advance(
-        self, what: str, done: int, total: int, state: Callable[[], dict[str, Any]]
+        self, what: str, done: int, total: int, state: Callable[[], dict[str, Any]] | None = None
     ) -> None:
         """Tell how far a part of the evaluation is, and keep its state if that is due.
 
@@ -41,7 +41,8 @@ class LongEvaluation:
             done: how much of it is done, such as a number of images.
             total: how much there is.
             state: returns tensors, numbers and texts from which it can continue. It is called only
-                when the state is written.
+                when the state is written. None if there is nothing to continue from: then what
+                was kept before stays.
         """
 
     def show(self, name: str, pixels: Tensor) -> None:
