@@ -133,8 +133,12 @@ def test_the_digest_is_of_all_that_features_depend_on(network):
         NetworkExtractor("small", network, pooled="5", spatial="2"),
         NetworkExtractor("small", network, pooled="5", side=4),
         NetworkExtractor("small", small_network(), pooled="5"),
+        NetworkExtractor("small", network, pooled="5", prepare=lambda numbers: numbers / 2),
+        NetworkExtractor("small", network, pooled="5", prepare=lambda numbers: numbers / 3),
     ]
-    assert len({digest, *(other.digest for other in others)}) == 6
+    network[2] = nn.GELU()
+    others.append(NetworkExtractor("small", network, pooled="5"))
+    assert len({digest, *(other.digest for other in others)}) == 9
 
 
 def test_it_is_never_the_inception(network):

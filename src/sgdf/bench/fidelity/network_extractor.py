@@ -13,6 +13,10 @@ from torch.nn import functional
 
 from ..errors import SpecError
 from .features import Features
+from .function_text import function_text
+
+VERSION = 2
+"""Part of every digest: raise it when the bench computes other features with the same weights."""
 
 
 class NetworkExtractor:
@@ -62,8 +66,13 @@ class NetworkExtractor:
 
     @cached_property
     def digest(self) -> str:
-        """A digest of the name, the weights, and of which features are taken."""
-        digest = hashlib.sha256(f"{self.name} {self._parts} {self._channels} {self._side}".encode())
+        """A digest of the name, the network, the preparation, and of which features are taken.
+
+        Of the code of a network it has what its layers say of themselves: give it another name if
+        you change the rest.
+        """
+        taken = f"{VERSION} {self.name} {self._parts} {self._channels} {self._side}"
+        digest = hashlib.sha256(f"{taken} {function_text(self._prepare)} {self._network}".encode())
         for key, value in self._network.state_dict().items():
             digest.update(f"{key} {value.dtype} {tuple(value.shape)}".encode())
             digest.update(value.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy())
