@@ -56,6 +56,27 @@ def test_moments_and_images_are_read(tmp_path, arrays, images, save):
     assert np.array_equal(torch.cat(batches).permute(0, 2, 3, 1), images)
 
 
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+@pytest.mark.parametrize("first", [0, 1, 32, 69, 70])
+def test_images_are_read_from_one_of_them_on(tmp_path, arrays, images, save, first):
+    batches = list(reference_of(write(tmp_path, arrays, save)).batches(32, first))
+    found = torch.cat(batches) if batches else torch.zeros(0, 3, 5, 4)
+    assert np.array_equal(found.permute(0, 2, 3, 1), images[first:])
+
+
+def test_the_digest_is_of_the_moments_and_the_images(tmp_path, arrays):
+    before = reference_of(write(tmp_path, arrays)).digest
+    digests = {before}
+    assert reference_of(write(tmp_path, arrays, np.savez_compressed)).digest == before
+    for name in arrays:
+        changed = arrays[name].copy()
+        changed.flat[5 % changed.size] += 1
+        digests.add(reference_of(write(tmp_path, {**arrays, name: changed})).digest)
+    del arrays["arr_0"]
+    digests.add(reference_of(write(tmp_path, arrays)).digest)
+    assert len(digests) == 7
+
+
 def test_scores_against_a_file_are_those_against_its_images(tmp_path, arrays):
     reference = reference_of(write(tmp_path, arrays))
     real, drawn = Collected(kept=40), Collected(kept=40)

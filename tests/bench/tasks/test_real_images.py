@@ -6,7 +6,7 @@ import torch
 
 from sgdf.bench.errors import DataError, SpecError
 from sgdf.bench.fidelity.features import Features
-from sgdf.bench.tasks.images import real_images
+from sgdf.bench.tasks.images import real_features
 from sgdf.bench.tasks.images.extractors import find_extractor
 from sgdf.bench.tasks.images.pixels import read_pixels
 from sgdf.bench.tasks.images.real_images import PublishedImages, RealImages, stretched
@@ -65,7 +65,7 @@ def test_stretching_uses_each_images_own_extremes():
 
 
 def test_features_of_many_images_are_computed_once_and_kept(folder, monkeypatch):
-    monkeypatch.setattr(real_images, "KEPT_FROM", 100)
+    monkeypatch.setattr(real_features, "KEPT_FROM", 100)
     images, means = random_images(600), Means()
     whole = RealImages({"test": images}, 4).features("test", means, LongEvaluation()).summary()
     assert means.seen == 600
@@ -77,7 +77,7 @@ def test_features_of_many_images_are_computed_once_and_kept(folder, monkeypatch)
 
 @pytest.mark.parametrize("change", ["image", "side", "stretch", "extractor", "damage"])
 def test_kept_features_are_not_those_of_anything_else(change, folder, monkeypatch):
-    monkeypatch.setattr(real_images, "KEPT_FROM", 100)
+    monkeypatch.setattr(real_features, "KEPT_FROM", 100)
     images, means = random_images(120), Means()
     RealImages({"test": images}, 4).features("test", means, LongEvaluation())
     if change == "image":
@@ -94,7 +94,7 @@ def test_kept_features_are_not_those_of_anything_else(change, folder, monkeypatc
 
 
 def test_features_that_cannot_be_kept_are_computed_all_the_same(folder, monkeypatch):
-    monkeypatch.setattr(real_images, "KEPT_FROM", 100)
+    monkeypatch.setattr(real_features, "KEPT_FROM", 100)
     (folder / "fidelity").write_text("in the way")
     means = Means()
     found = RealImages({"test": random_images(120)}, 4).features("test", means, LongEvaluation())
@@ -106,6 +106,77 @@ def test_digits_are_told_from_noise():
     probabilities = extractor(pixels.images["test"].expand(-1, 3, -1, -1)).probabilities
     assert (probabilities.argmax(1) == pixels.classes["test"]).float().mean() > 0.93
     assert extractor(random_images(3)).pooled.shape == (3, 32)
+
+
+class Watched(LongEvaluation):
+    """Keeps the states of features, and stops when a number of them is there."""
+
+    def __init__(self, state=None, stop_at=10**9):
+        self.state, self.stop_at, self.told = state, stop_at, []
+
+    def kept(self, what):
+        """Return what was given."""
+        return self.state
+
+    def advance(self, what, done, total, state=None):
+        """Note it."""
+        self.told.append((done, total))
+        self.state = state()
+        if done >= self.stop_at:
+            raise KeyboardInterrupt
+
+
+def reference_file(folder, images, shift=0.0):
+    numbers = images.movedim(1, 3).numpy()
+    features = images.double().mean((2, 3)).numpy() + shift
+    arrays = {"mu": features.mean(0), "sigma": np.cov(features.T)}
+    np.savez(folder / "real.npz", **arrays, arr_0=numbers)
+    return PublishedImages("real.npz")
+
+
+def test_features_of_a_file_are_computed_once_and_kept(folder, monkeypatch):
+    monkeypatch.setattr(real_features, "KEPT_FROM", 100)
+    images, means = random_images(150), Means()
+    whole = reference_file(folder, images).features("test", means, LongEvaluation())
+    assert means.seen == 150
+    assert torch.equal(whole.kept, images.float().mean((2, 3)))
+    again = PublishedImages("real.npz").features("test", means, LongEvaluation())
+    assert means.seen == 150
+    assert torch.equal(whole.kept, again.kept)
+    assert torch.equal(whole.pooled.covariance, again.pooled.covariance)
+
+
+@pytest.mark.parametrize("change", ["images", "moments", "extractor", "kept"])
+def test_features_of_another_file_are_not_taken(change, folder, monkeypatch):
+    monkeypatch.setattr(real_features, "KEPT_FROM", 50)
+    means = Means()
+    reference_file(folder, random_images(120)).features("test", means, LongEvaluation())
+    changed = random_images(120, seed=1) if change == "images" else random_images(120)
+    real = reference_file(folder, changed, shift=1.0 if change == "moments" else 0.0)
+    means.digest = "2" if change == "extractor" else "1"
+    kept = 100 if change == "kept" else 10_000
+    found = real.features("test", means, LongEvaluation(), kept)
+    assert means.seen == 120 + min(120, kept)
+    assert torch.equal(found.kept, changed[:kept].float().mean((2, 3)))
+
+
+def test_features_of_a_file_continue_to_the_bit(folder):
+    images, whole, rest = random_images(150), Means(), Means()
+    real = reference_file(folder, images)
+    expected = real.features("test", whole, LongEvaluation())
+    stopped = Watched(stop_at=128)
+    with pytest.raises(KeyboardInterrupt):
+        real.features("test", Means(), stopped)
+    continued = Watched(stopped.state)
+    assert torch.equal(real.features("test", rest, continued).kept, expected.kept)
+    assert (rest.seen, continued.told) == (22, [(150, 150)])
+
+
+def test_a_file_without_images_has_no_features_to_compute(folder):
+    np.savez(folder / "real.npz", mu=np.ones(3), sigma=np.eye(3))
+    means = Means()
+    assert PublishedImages("real.npz").features("test", means, LongEvaluation()).kept is None
+    assert means.seen == 0
 
 
 def test_statistics_of_a_file_are_the_test_data(folder):

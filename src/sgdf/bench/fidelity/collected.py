@@ -23,6 +23,9 @@ PUBLISHED_NAMES = {
 }
 """What scores are called in publications, where the features are those of their Inception."""
 
+MOST_KEPT = 10_000
+"""Features of a set that take part in precision and recall, unless another number is asked for."""
+
 _Part = TypeVar("_Part", Moments, ClassifierScore)
 
 
@@ -53,7 +56,10 @@ class Collected:
     """
 
     def __init__(
-        self, kept: int = 10_000, split_size: int = 5000, kept_dtype: torch.dtype = torch.float32
+        self,
+        kept: int = MOST_KEPT,
+        split_size: int = 5000,
+        kept_dtype: torch.dtype = torch.float32,
     ) -> None:
         self._kept = KeptFeatures(kept, kept_dtype)
         self._split_size = split_size

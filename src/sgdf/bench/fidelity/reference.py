@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -13,7 +15,7 @@ import torch
 from torch import Tensor
 
 from ..errors import DataError
-from .collected import Collected, Summary
+from .collected import MOST_KEPT, Collected, Summary
 from .features import Extractor
 from .frechet import Normal
 
@@ -31,19 +33,20 @@ class Reference:
         pooled: the moments of the pooled features (``mu``, ``sigma``).
         spatial: those of the spatial features, if it has them (``mu_s``, ``sigma_s``).
         images: how many images it has (``arr_0``); 0 for none.
+        checksum: of the images, as the archive states it.
     """
 
     path: Path
     pooled: Normal
     spatial: Normal | None
     images: int
+    checksum: int = 0
 
     def summary(
         self,
         extractor: Extractor | None = None,
-        kept: int = 10_000,
+        kept: int = MOST_KEPT,
         batch: int = 64,
-        progress: Callable[[int, int], None] | None = None,
     ) -> Summary:
         """Return what scores need: the moments of the file, and features of its images.
 
@@ -52,7 +55,6 @@ class Reference:
                 neither precision nor recall.
             kept: of how many images features are computed, the first ones.
             batch: how many at a time.
-            progress: is told how many are done, and how many there are.
 
         Raises:
             DataError: if the images cannot be read.
@@ -62,15 +64,26 @@ class Reference:
             collected = Collected(kept=kept)
             for images in self.batches(batch):
                 collected.add(extractor(images))
-                if progress is not None:
-                    progress(collected.count, min(self.images, kept))
                 if collected.count >= kept:
                     break
             features = collected.summary().kept
         return Summary(self.pooled, self.spatial, features)
 
-    def batches(self, size: int) -> Iterator[Tensor]:
+    @property
+    def digest(self) -> str:
+        """A digest of the moments and, by their checksum in the file, of the images."""
+        content = hashlib.sha256(f"{self.images} {self.checksum}".encode())
+        for normal in (self.pooled, self.spatial):
+            for part in normal or ():
+                content.update(part.contiguous().numpy().data)
+        return content.hexdigest()
+
+    def batches(self, size: int, first: int = 0) -> Iterator[Tensor]:
         """Yield the images as bytes (n, 3, height, width).
+
+        Args:
+            size: how many at a time.
+            first: the number of the image to begin with.
 
         Raises:
             DataError: if they cannot be read.
@@ -78,7 +91,8 @@ class Reference:
         try:
             with zipfile.ZipFile(self.path) as archive, archive.open("arr_0.npy") as file:
                 shape, _, _ = _header(file)
-                for start in range(0, shape[0], size):
+                file.seek(first * int(np.prod(shape[1:])), os.SEEK_CUR)
+                for start in range(first, shape[0], size):
                     some = (min(size, shape[0] - start), *shape[1:])
                     content = _read_all(file, int(np.prod(some)))
                     yield torch.frombuffer(content, dtype=torch.uint8).view(some).movedim(3, 1)
@@ -98,7 +112,7 @@ def reference_of(path: Path) -> Reference:
         # Opened here: where it refuses a file, np.load would leave it open.
         with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files if name != "arr_0"}
-            images = _count_images(path) if "arr_0" in file.files else 0
+            images, checksum = _images_in(path) if "arr_0" in file.files else (0, 0)
     except FileNotFoundError as error:
         raise DataError(f"{path}: there is no such file") from error
     except (OSError, ValueError, EOFError, TypeError, zipfile.BadZipFile) as error:
@@ -106,7 +120,8 @@ def reference_of(path: Path) -> Reference:
     pooled = _normal(path, arrays, "mu", "sigma")
     if pooled is None:
         raise _refused(path, f"it has {', '.join(arrays) or 'nothing'} beside images")
-    return Reference(path, pooled, _normal(path, arrays, "mu_s", "sigma_s"), images)
+    spatial = _normal(path, arrays, "mu_s", "sigma_s")
+    return Reference(path, pooled, spatial, images, checksum)
 
 
 def _normal(path: Path, arrays: dict[str, Any], mean: str, covariance: str) -> Normal | None:
@@ -125,12 +140,14 @@ def _normal(path: Path, arrays: dict[str, Any], mean: str, covariance: str) -> N
     return Normal(*(torch.from_numpy(arrays[name].astype(np.float64)) for name in present))
 
 
-def _count_images(path: Path) -> int:
+def _images_in(path: Path) -> tuple[int, int]:
+    """Return how many images a file has, and their checksum."""
     with zipfile.ZipFile(path) as archive, archive.open("arr_0.npy") as file:
+        checksum = archive.getinfo("arr_0.npy").CRC
         shape, is_fortran, dtype = _header(file)
     if len(shape) != 4 or shape[3] != 3 or dtype != np.uint8 or is_fortran:
         raise ValueError(f"its arr_0 has the shape {shape} and the type {dtype}")
-    return shape[0]
+    return shape[0], checksum
 
 
 def _header(file: IO[bytes]) -> Header:

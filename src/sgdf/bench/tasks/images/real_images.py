@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
-import io
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from ...errors import SpecError, StoreError
-from ...fidelity.collected import Collected, Summary
+from ...errors import SpecError
+from ...fidelity.collected import MOST_KEPT, Collected, Summary
 from ...fidelity.features import Extractor
 from ...fidelity.reference import reference_of
-from ...store import files
 from ..assets import data_folder
 from ..data_record import digest_rows
 from ..long_evaluation import LongEvaluation
 from .pixels import resized
+from .real_features import RealFeatures
 
 BATCH = 250
 """Images whose features are computed at a time."""
-KEPT_FROM = 2000
-"""Features of at least this many images are kept in the folder of the data, for the next run."""
+BATCH_OF_FILE = 64
+"""Likewise, of those in a file, which are mostly larger."""
 
 
 class RealSet(Protocol):
@@ -38,7 +37,7 @@ class RealSet(Protocol):
         """Return drawn images, as bytes, as they are compared: in three colours."""
 
     def features(
-        self, split: str, extractor: Extractor, evaluation: LongEvaluation
+        self, split: str, extractor: Extractor, evaluation: LongEvaluation, kept: int = MOST_KEPT
     ) -> Collected | Summary:
         """Return what the scores need of the real images of a split.
 
@@ -46,6 +45,7 @@ class RealSet(Protocol):
             split: the name of the split.
             extractor: makes features of images.
             evaluation: is told how far it is.
+            kept: of how many images the features are kept one by one, for precision and recall.
         """
 
     def digests(self) -> dict[str, str]:
@@ -84,37 +84,25 @@ class RealImages:
             images = stretched(images)
         return images.expand(-1, 3, -1, -1)
 
-    def features(self, split: str, extractor: Extractor, evaluation: LongEvaluation) -> Collected:
+    def features(
+        self, split: str, extractor: Extractor, evaluation: LongEvaluation, kept: int = MOST_KEPT
+    ) -> Collected:
         """Return the features of the images of a split; computed once, if they are many."""
         images = self.images[split]
-        path = data_folder() / "fidelity" / f"{self._key(split, extractor)}.pt"
-        is_kept = len(images) >= KEPT_FROM
-        if is_kept:
-            with contextlib.suppress(Exception):  # whatever is wrong with it, it is made anew
-                state = torch.load(io.BytesIO(files.read(path, most=2**32)), weights_only=True)
-                return Collected.of_state(state)
-        what = f"features of real images, {split}"
-        kept = evaluation.kept(what)
-        collected = Collected.of_state(kept) if kept else Collected()
-        for part in torch.split(images[collected.count :], BATCH):
-            collected.add(extractor(self.prepared(part)))
-            evaluation.advance(what, collected.count, len(images), collected.state)
-        if is_kept:
-            buffer = io.BytesIO()
-            torch.save(collected.state(), buffer)
-            with contextlib.suppress(StoreError, OSError):  # it serves to save time alone
-                path.parent.mkdir(parents=True, exist_ok=True)
-                files.write(path, buffer.getvalue())
-        return collected
+        content = hashlib.sha256(images.cpu().contiguous().numpy().data)
+        content.update(f"{self.side} {self.stretch}".encode())
+        asked = RealFeatures(
+            split,
+            len(images),
+            lambda first: map(self.prepared, torch.split(images[first:], BATCH)),
+            content.hexdigest(),
+            kept,
+        )
+        return asked.collect(extractor, evaluation)
 
     def digests(self) -> dict[str, str]:
         """Return a digest of the images of each split."""
         return {f"data of {split}": digest_rows(images) for split, images in self.images.items()}
-
-    def _key(self, split: str, extractor: Extractor) -> str:
-        content = hashlib.sha256(self.images[split].contiguous().numpy().data)
-        content.update(f"{extractor.name} {extractor.digest} {self.side} {self.stretch}".encode())
-        return content.hexdigest()[:32]
 
 
 class PublishedImages:
@@ -133,13 +121,17 @@ class PublishedImages:
         """Return drawn images, as bytes, in three colours."""
         return images.expand(-1, 3, -1, -1)
 
-    def features(self, split: str, extractor: Extractor, evaluation: LongEvaluation) -> Summary:
-        """Return the statistics, and features of the images that the file has."""
-
-        def tell(done: int, total: int) -> None:
-            evaluation.advance(f"features of real images, {split}", done, total, dict)
-
-        return self.reference.summary(extractor, progress=tell)
+    def features(
+        self, split: str, extractor: Extractor, evaluation: LongEvaluation, kept: int = MOST_KEPT
+    ) -> Summary:
+        """Return the statistics, and features of the images that the file has, computed once."""
+        reference, count = self.reference, min(self.reference.images, kept)
+        if not count:
+            return reference.summary()
+        batches = partial(reference.batches, BATCH_OF_FILE)
+        asked = RealFeatures(split, count, batches, reference.digest, kept)
+        features = asked.collect(extractor, evaluation).summary().kept
+        return Summary(reference.pooled, reference.spatial, features)
 
     def digests(self) -> dict[str, str]:
         """Return a digest of the statistics."""
