@@ -70,6 +70,25 @@ def test_a_task_on_a_text(tmp_path, monkeypatch):
     )  # each letter follows from the one before it
 
 
+def test_a_task_that_draws_images(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    (module,) = blocks("python", "class Means(Generative)")
+    (tmp_path / "drawings.py").write_text(module)
+    (tmp_path / "mine.toml").write_text(
+        '[task]\nname = "drawings:Means"\nspread = [0.2, 3.0]\n[train]\nepochs = 3\n'
+        'batch_size = 64\nthreads = 1\n[optimizer]\nname = "adam"\nlr = 0.1\n'
+    )
+    distances = {}
+    for folder in train("mine.toml", tmp_path / "results"):
+        assert folder.state() is State.FINISHED
+        assert folder.pictures.known()["samples"]
+        found = folder.result()["selected"]["test"]
+        assert {"frechet_distance", "precision", "recall"} <= set(found)
+        distances[folder.read_table()["task"]["spread"]] = found["frechet_distance"]
+    assert 3 * distances[0.2] < distances[3.0]
+
+
 def test_probes_and_opened_runs(project, capsys):
     (folder,) = train("mine.toml", project / "results/digits")
     assert folder.state() is State.FINISHED

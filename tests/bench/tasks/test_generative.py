@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from sgdf.bench.errors import SpecError
+from sgdf.bench.fidelity.collected import Collected
 from sgdf.bench.store.pictures import Picture, Pictures
 from sgdf.bench.tasks.generative import SHOWN, Generative, grid
 from sgdf.bench.tasks.images.pixels import read_pixels
@@ -55,7 +56,7 @@ class Memory(LongEvaluation):
     def advance(self, what, done, total, state):
         """Note it all."""
         self.told.append((what, done, total))
-        self.states.setdefault(what, []).append(state())
+        self.states.setdefault(what, []).append(state and state())
 
     @property
     def parts(self):
@@ -106,6 +107,67 @@ def test_an_interrupted_evaluation_continues_to_the_bit(batches):
     kept = {"drawing": whole.states["drawing"][2 * batches - 1]}
     assert evaluated(task, Memory(kept)) == expected
     assert task.asked[len(PICTURE) :] == [(0, 16), (16, 16), (32, 16), (48, 2)][batches:]
+
+
+def test_nothing_is_kept_where_there_is_nothing_to_continue_from():
+    memory = Memory()
+    evaluated(Painter(), memory)
+    assert memory.states["picture"] == [None] * 4
+    begun, *later = memory.states["drawing"]
+    assert begun is None  # within the first batch
+    assert all(Collected.of_state(state).count for state in later)
+
+
+def test_precision_and_recall_are_of_as_many_real_images_as_drawn_ones():
+    assert Generative.kept_features == 10_000
+    task, memory = Painter(), Memory()
+    task.kept_features = 20
+    evaluated(task, memory)
+    for part in ("drawing", "features of real images, test"):
+        assert len(memory.states[part][-1]["kept"]["features"]) == 20
+
+
+def test_the_picture_has_noise_of_its_own():
+    """That of no batch, even of one that begins where a picture ends."""
+    drawn = []
+
+    class Noted(Painter):
+        def draw(self, count, first, noise, progress=silent):
+            images = super().draw(count, first, noise, progress)
+            drawn.append(images)
+            return images
+
+    evaluated(Noted(samples=5 * SHOWN, sample_batch=SHOWN))
+    assert len(drawn) == 6
+    assert not any(torch.equal(drawn[0], batch) for batch in drawn[1:])
+
+
+class Simplest(Generative):
+    """A task of one's own, without options that the bundled ones have."""
+
+    def __init__(self, grey: float = 0.0):
+        images = read_pixels("digits").images
+        super().__init__(RealImages({"test": images["test"]}, 8), 8, "digits-cnn", 50, 16)
+        self.model, self.grey = nn.Linear(1, 1), grey
+
+    batches = Painter.batches
+
+    def draw(self, count, first, noise, progress=silent):
+        """Return noise around the grey."""
+        return self.grey + torch.randn(count, 1, 8, 8, generator=noise)
+
+
+def test_a_task_of_ones_own_needs_no_options_of_the_bundled_ones():
+    Simplest.check(grey=0.5)
+    Simplest.provide(grey=0.5)
+    task = Simplest(grey=0.5)
+    assert task.evaluate("test") == {}
+    assert math.isfinite(evaluated(task)["test"]["frechet_distance"])
+
+
+def test_what_a_task_of_ones_own_cannot_score_with_is_refused_when_it_is_made():
+    with pytest.raises(SpecError, match="samples must be at least 2"):
+        Painter(samples=1)
 
 
 def test_a_picture_of_the_same_noise_is_shown_at_every_evaluation():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
@@ -10,21 +11,22 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..errors import SpecError
-from ..fidelity.collected import Collected, Summary, scores
+from ..errors import SpecError, StoreError
+from ..fidelity.collected import MOST_KEPT, Collected, Summary, scores
 from ..fidelity.features import Extractor
 from .base import Task
-from .images.extractors import check_extractor, find_extractor
+from .images.extractors import PUBLISHED, check_extractor, find_extractor
 from .images.pixels import to_bytes
 from .images.real_images import RealSet
 from .long_evaluation import Progress, silent
 from .metric import Metric
 
-MOST_KEPT = 50_000
-"""Features of drawn images that precision and recall see; published ones are of as many."""
 SHOWN, SHOWN_LARGE = 64, 16
 """The images of a picture for the report, and those of a side above ``LARGE_SIDE``."""
 LARGE_SIDE = 128
+PICTURE = 2**31
+"""Added to the seed of the noise of pictures. No sample has a number as large, and of larger seeds
+the lower 32 bits alone would count."""
 
 
 class Generative(Task):
@@ -41,13 +43,19 @@ class Generative(Task):
         extractor: the name of the network whose features are compared.
         samples: how many images are drawn for a score.
         sample_batch: how many are drawn at a time.
+
+    Attributes:
+        kept_features: how many features of real images, and of drawn ones, take part in precision
+            and recall: the first ones.
     """
 
     metric = Metric("frechet_distance", larger_is_better=False)
+    kept_features = MOST_KEPT
 
     def __init__(
         self, real: RealSet, side: int, extractor: str, samples: int, sample_batch: int
     ) -> None:
+        Generative.check(extractor=extractor, samples=samples, sample_batch=sample_batch)
         self.real, self.side = real, side
         self.splits = real.splits
         self.samples, self.sample_batch = samples, sample_batch
@@ -73,15 +81,27 @@ class Generative(Task):
 
     @classmethod
     def check(cls, **options: Any) -> None:
-        """Refuse an unknown extractor, and numbers of samples that cannot be."""
-        check_extractor(options["extractor"])
-        if options["samples"] < 2 or options["sample_batch"] < 1:
+        """Refuse an unknown extractor, and numbers of samples that cannot be.
+
+        Args:
+            options: of the task; one of its own need not have these.
+        """
+        if "extractor" in options:
+            check_extractor(options["extractor"])
+        if options.get("samples", 2) < 2 or options.get("sample_batch", 1) < 1:
             raise SpecError("samples must be at least 2, and sample_batch at least 1")
 
     @classmethod
     def provide(cls, **options: Any) -> None:
-        """Check that the extractor can be made."""
-        find_extractor(options["extractor"])
+        """Check that the extractor can be made, if it is an option."""
+        if "extractor" in options:
+            find_extractor(options["extractor"])
+
+    def to(self, device: torch.device) -> None:
+        """Move the model to the device, and the extractor if it is there."""
+        super().to(device)
+        if self._extractor is not None:
+            self._extractor.to(device)
 
     @property
     def extractor(self) -> Extractor:
@@ -97,6 +117,10 @@ class Generative(Task):
         self._noise_seed = int(torch.randint(2**48, ()))
         self.evaluation.show("samples", self._draw_picture())
 
+    def evaluate(self, split: str) -> dict[str, float]:
+        """Return nothing: most models that draw are judged by what they draw alone."""
+        return {}
+
     def evaluate_costly(self, split: str) -> dict[str, float]:
         """Return how near drawn images are to the real ones of a split.
 
@@ -105,17 +129,27 @@ class Generative(Task):
         if self._drawn is None:
             self._drawn = self._draw_all()
         if split not in self._real_features:
-            self._real_features[split] = self.real.features(split, self.extractor, self.evaluation)
+            self._real_features[split] = self.real.features(
+                split, self.extractor, self.evaluation, self.kept_features
+            )
         return scores(self._real_features[split], self._drawn, self.extractor.is_inception)
 
     def describe_data(self) -> dict[str, str]:
-        """Return digests of the real images, and the extractor that all scores depend on."""
-        return {**self.real.digests(), "extractor of scores": self._extractor_name}
+        """Return digests of the real images, and the extractor that all scores depend on.
+
+        Of an extractor with published weights there is a digest, too. The one for digits would have
+        to be trained first.
+        """
+        facts = {**self.real.digests(), "extractor of scores": self._extractor_name}
+        if self._extractor_name in PUBLISHED:
+            with contextlib.suppress(StoreError), torch.random.fork_rng(devices=[]):
+                facts["digest of extractor"] = self.extractor.digest[:16]
+        return facts
 
     def _draw_picture(self) -> Tensor:
         """Return some images as one."""
         shown = SHOWN if self.side <= LARGE_SIDE else SHOWN_LARGE
-        noise = self._noise(shown)
+        noise = self._noise(PICTURE)
         parts = [
             to_bytes(self.draw(count, first, noise, self._progress("picture", first, count, shown)))
             for first, count in _batches(0, shown, self.sample_batch)
@@ -125,9 +159,11 @@ class Generative(Task):
     def _draw_all(self) -> Collected:
         """Draw the samples, or those that an interrupted evaluation has left to draw."""
         kept = self.evaluation.kept("drawing")
-        drawn = Collected.of_state(kept) if kept else Collected(kept=MOST_KEPT)
+        drawn = Collected.of_state(kept) if kept else Collected(self.kept_features)
         for first, count in _batches(drawn.count, self.samples, self.sample_batch):
-            progress = self._progress("drawing", first, count, self.samples, drawn.state)
+            # Before the first features there is nothing to continue from.
+            state = drawn.state if drawn.count else None
+            progress = self._progress("drawing", first, count, self.samples, state)
             images = self.draw(count, first, self._noise(first), progress)
             features = self.extractor(self.real.prepared(to_bytes(images)))
             # As bytes, an image that is not a number would be a black one.
@@ -141,7 +177,7 @@ class Generative(Task):
         first: int,
         count: int,
         total: int,
-        state: Callable[[], dict[str, Any]] = dict,
+        state: Callable[[], dict[str, Any]] | None = None,
     ) -> Progress:
         """Return what tells how far the evaluation is while a batch of images is drawn."""
 
@@ -152,7 +188,7 @@ class Generative(Task):
         return tell
 
     def _noise(self, batch: int) -> torch.Generator:
-        """Return a generator of the noise of one batch."""
+        """Return a generator of the noise of the batch that begins at an image."""
         return torch.Generator().manual_seed(self._noise_seed + batch)
 
 

@@ -48,7 +48,10 @@ RESNETS = {
 """On the test images 91.73 and 93.39 % of their classes are right."""
 INCEPTIONS = {"inception": "tensorflow", "inception-pytorch-fid": "pytorch-fid"}
 """The published Inception, and how images get its size."""
-EXTRACTORS = ("digits-cnn", *RESNETS, *INCEPTIONS)
+PUBLISHED = (*RESNETS, *INCEPTIONS)
+"""Those with published weights, which are read from a file."""
+DIGITS = "digits-cnn"
+EXTRACTORS = (DIGITS, *PUBLISHED)
 
 
 def check_extractor(name: str) -> None:
@@ -69,7 +72,7 @@ def find_extractor(name: str) -> Extractor:
         DataError: if it needs a file that is not there.
     """
     check_extractor(name)
-    if name == "digits-cnn":
+    if name == DIGITS:
         return NetworkExtractor(name, digits_classifier(), pooled="1.hidden", side=8)
     if name in INCEPTIONS:
         return Inception(data_folder() / "weights" / FILE, INCEPTIONS[name])
