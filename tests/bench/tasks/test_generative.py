@@ -142,6 +142,42 @@ def test_the_picture_has_noise_of_its_own():
     assert not any(torch.equal(drawn[0], batch) for batch in drawn[1:])
 
 
+class Other:
+    """An extractor whose weights are drawn at random before they are read."""
+
+    digest = "0123456789abcdef and more"
+
+    def __init__(self):
+        torch.randn(3)
+
+    def to(self, device):
+        """Note the device."""
+        self.device = device
+
+
+def test_the_digest_of_published_weights_is_recorded_and_draws_no_random_number(monkeypatch):
+    monkeypatch.setattr("sgdf.bench.tasks.generative.find_extractor", lambda name: Other())
+    assert "digest of extractor" not in Painter().describe_data()  # it would be trained for that
+    task = Painter()
+    task._extractor_name = "resnet20"
+    before = torch.get_rng_state()
+    facts = task.describe_data()
+    assert facts["extractor of scores"] == "resnet20"
+    assert facts["digest of extractor"] == "0123456789abcdef"
+    assert torch.equal(torch.get_rng_state(), before)
+    task.to(torch.device("meta"))
+    assert task.extractor.device == torch.device("meta")
+
+
+def test_data_are_described_without_the_weights_too(tmp_path, monkeypatch):
+    monkeypatch.setenv("SGDF_DATA", str(tmp_path))
+    task = Painter()
+    task._extractor_name = "inception"
+    facts = task.describe_data()
+    assert facts["extractor of scores"] == "inception"
+    assert "digest of extractor" not in facts
+
+
 class Simplest(Generative):
     """A task of one's own, without options that the bundled ones have."""
 

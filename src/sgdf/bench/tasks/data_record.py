@@ -36,10 +36,10 @@ def digest_rows(*tensors: Tensor) -> str:
     return f"{content.hexdigest()[:16]} of {part} rows"
 
 
-def count_shared_rows(train: tuple[Tensor, Tensor], test: tuple[Tensor, Tensor]) -> int | None:
+def count_shared_rows(train: tuple[Tensor, ...], test: tuple[Tensor, ...]) -> int | None:
     """Return how many rows of the second split are also in the first; None if there are too many.
 
-    A row is an input with its target.
+    A row is an input with its target, or an image alone.
     """
     rows = len(train[0]) + len(test[0])
     size = len(train[0]) * _row_bytes(train) + len(test[0]) * _row_bytes(test)

@@ -1,6 +1,7 @@
 """DiT and SiT as tasks: data, losses, drawing, latents, resuming while images are drawn."""
 
 import inspect
+import re
 import signal
 import subprocess
 import threading
@@ -25,7 +26,14 @@ from sgdf.bench.training.trainer import Trainer
 
 SUPPORT = Path(__file__).parents[3] / "support"
 SMALL = {"sampling_steps": 2, "samples": 40, "sample_batch": 16}
+LATENTS = {"data": "latents", "folder": "a", "decoder": "b", "reference": "c"}
 both = pytest.mark.parametrize("name", ["dit", "sit"])
+
+
+def defaults_of(task):
+    """Return the options of a task as they are by default."""
+    parameters = inspect.signature(task.__init__).parameters
+    return {name: known.default for name, known in parameters.items() if name != "self"}
 
 
 def diffusion_run(name, task=(), **train):
@@ -119,7 +127,8 @@ def test_options_change_what_is_learned_or_drawn(name, option, value):
 
 @pytest.mark.parametrize("sampler", ["heun", "dopri5", "sde"])
 def test_every_sampler_draws(sampler):
-    task = SiT(**{**SMALL, "sampler": sampler})
+    steps = {} if sampler == "dopri5" else {"sampling_steps": 2}
+    task = SiT(sampler=sampler, **steps)
     task.model.eval()
     images = task.draw(3, 0, torch.Generator().manual_seed(0))
     assert images.isfinite().all()
@@ -151,7 +160,7 @@ def test_batches_have_all_images_once_and_none_mirrored_without_flip():
         ({"network": "tiny-3"}, "patch = 3: must divide"),
         ({"class_dropout": 1.0}, "class_dropout = 1.0"),
         ({"sampler": "heun"}, 'sampler = "heun": allowed are ddpm'),
-        ({"sampling_steps": 1001}, "steps = 1001"),
+        ({"sampling_steps": 1001}, "^sampling_steps = 1001: allowed are 1 to 1000"),
         ({"data": "latents"}, 'folder: data = "latents" needs it'),
         ({"reference": "x.npz"}, "extractor must be inception or inception-pytorch-fid"),
         ({"data": "digts"}, "data = 'digts': must be one of digits, cifar10, latents.*digits"),
@@ -161,20 +170,34 @@ def test_batches_have_all_images_once_and_none_mirrored_without_flip():
         ({"guidance": float("nan")}, "guidance = nan: must be at least 0, and finite"),
         ({"class_dropout": 0.0, "guidance": 2.0}, "guidance = 2.0: needs .* class_dropout = 0"),
         ({"folder": "made"}, "folder = 'made': has no effect with data = \"digits\""),
+        ({**LATENTS, "train_images": 5}, "train_images = 5: has no effect"),
+        ({**LATENTS, "side": 32}, 'side = 32: has no effect with data = "latents"'),
+        ({**LATENTS, "official": False}, "official = False: has no effect"),
         (
-            {"data": "latents", "folder": "a", "decoder": "b", "reference": "c", "train_images": 5},
-            "train_images = 5: has no effect",
+            {"data": "cifar10", "side": 32},
+            'extractor = "digits-cnn": knows digits alone; .*resnet20',
         ),
+        ({"data": "cifar10", "extractor": "resnet20"}, "side = 8: .* have 32; write side = 32"),
+        ({"data": "cifar10", "extractor": "resnet20", "side": 15}, "side = 15: .*at least half"),
+        ({"data": "cifar10", "validation_images": 1}, "validation_images = 1: must be 0, or"),
     ],
 )
 def test_options_that_do_not_fit_are_refused_without_data(options, message):
-    defaults = {
-        name: parameter.default
-        for name, parameter in inspect.signature(DiT.__init__).parameters.items()
-        if name != "self"
-    }
     with pytest.raises(SpecError, match=message):
-        DiT.check(**{**defaults, **SMALL, **options})
+        DiT.check(**{**defaults_of(DiT), **SMALL, **options})
+
+
+def test_steps_are_refused_with_a_sampler_that_decides_itself():
+    message = 'sampling_steps = 25: has no effect with sampler = "dopri5"'
+    with pytest.raises(SpecError, match=message):
+        SiT(sampler="dopri5", sampling_steps=25)
+    assert SiT(sampler="dopri5", sampling_steps=50).sampler == "dopri5"
+
+
+@pytest.mark.parametrize(("side", "extractor"), [(16, "resnet20"), (32, "inception")])
+def test_photographs_of_half_their_side_are_still_compared(side, extractor):
+    options = {**defaults_of(DiT), "data": "cifar10", "side": side, "extractor": extractor}
+    DiT.check(**options)
 
 
 @pytest.mark.parametrize(
@@ -229,6 +252,20 @@ def test_missing_weights_of_inception_are_named_before_any_run(tmp_path, monkeyp
     options = latents_task(tmp_path, monkeypatch)
     with pytest.raises(DataError, match=r"pt_inception-2015-12-05-6726825d\.pth.*Get it from"):
         DiT.provide(**options)
+
+
+def test_all_that_is_missing_is_named_at_once(tmp_path, monkeypatch):
+    options = latents_task(tmp_path, monkeypatch)
+    monkeypatch.setattr(
+        "sgdf.bench.tasks.diffusion.latents.read_autoencoder",
+        lambda path: (_ for _ in ()).throw(DataError(f"no decoder {path.name}")),
+    )
+    options |= {"folder": "nowhere", "reference": "none.npz"}
+    with pytest.raises(DataError) as error:
+        DiT.provide(**options)
+    named = ("pt_inception-2015-12-05", "folder .*nowhere", "no decoder decoder", r"none\.npz")
+    for name in named:
+        assert re.search(name, str(error.value)), name
 
 
 @pytest.mark.usefixtures("publishing_at_once")

@@ -115,9 +115,9 @@ def test_the_noise_is_the_same_in_every_precision():
         (Diffusion(), "heun", 50, 'sampler = "heun": allowed are ddpm'),
         (Flow(), "hein", 50, 'sampler = "hein": allowed are heun, dopri5, sde; did you mean heun?'),
         (Flow(), "ddpm", 50, 'sampler = "ddpm": allowed are heun, dopri5, sde'),
-        (Diffusion(100), "ddpm", 101, "steps = 101: allowed are 1 to 100"),
-        (Flow(), "heun", 0, "steps = 0: the sampler heun needs at least 1"),
-        (Flow(), "sde", 1, "steps = 1: the sampler sde needs at least 2"),
+        (Diffusion(100), "ddpm", 101, "sampling_steps = 101: allowed are 1 to 100"),
+        (Flow(), "heun", 0, "sampling_steps = 0: the sampler heun needs at least 1"),
+        (Flow(), "sde", 1, "sampling_steps = 1: the sampler sde needs at least 2"),
     ],
 )
 def test_samplers_and_steps_that_do_not_fit_are_refused(process, sampler, steps, message):

@@ -330,6 +330,21 @@ def test_all_images_are_described():
     assert len({facts[f"data of {split}"] for split in ("train", "validation", "test")}) == 3
 
 
+@pytest.mark.parametrize("compared_with", ["train", "test"])
+def test_it_is_recorded_how_many_test_images_were_trained_on(compared_with):
+    """By which the report warns."""
+    task = WGANGP(**{**TINY, "compared_with": compared_with})
+    images, test = task.images, task.real.images["test"]
+    trained_on = {image.numpy().tobytes() for image in images}
+    shared = sum(image.numpy().tobytes() in trained_on for image in test)
+    assert task.describe_data()["test rows in train"] == f"{shared:,} of {len(test):,}"
+    assert (shared == len(test)) == (compared_with == "train")
+    task.train_on_validation()
+    count = len(task.real.images["test"])
+    found = task.describe_data()["test rows in train"]
+    assert (found == f"{count:,} of {count:,}") == (compared_with == "train")
+
+
 # Options
 
 
@@ -344,6 +359,8 @@ def test_all_images_are_described():
         ({"generator_every": 0}, "generator_every = 0: must be at least 1"),
         ({"penalty": -1.0}, "penalty = -1.0: must be at least 0, and finite"),
         ({"compared_with": "tests"}, "compared_with = 'tests': must be one of train, test"),
+        ({"data": "cifar10", "side": 32}, 'extractor = "digits-cnn": knows digits alone'),
+        ({"data": "cifar10", "extractor": "resnet20"}, "side = 8: images of .* have 32"),
         ({"penalty": float("inf")}, "penalty = inf: must be at least 0, and finite"),
     ],
 )

@@ -33,11 +33,12 @@ def check_sampler(process: Process, sampler: str, steps: int) -> None:
         hint = suggestion(sampler, allowed)
         raise SpecError(f'sampler = "{sampler}": allowed are {", ".join(allowed)}{hint}')
     if isinstance(process, Diffusion):
-        process.respaced(steps)
+        if not 1 <= steps <= len(process):
+            raise SpecError(f"sampling_steps = {steps}: allowed are 1 to {len(process)}")
         return
     least = 2 if sampler == "sde" else 1  # its last step is of another kind than the others
     if steps < least:
-        raise SpecError(f"steps = {steps}: the sampler {sampler} needs at least {least}")
+        raise SpecError(f"sampling_steps = {steps}: the sampler {sampler} needs at least {least}")
 
 
 def draw(

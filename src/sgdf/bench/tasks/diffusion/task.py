@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import re
 from abc import abstractmethod
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from ...errors import SpecError, suggestion
+from ...errors import DataError, SpecError, StoreError, suggestion
 from ..base import Batches
 from ..generative import Generative
-from ..images.extractors import INCEPTIONS
+from ..images.extractors import INCEPTIONS, check_images
 from ..images.pixels import SIDES, check_pixels, read_pixels
 from ..images.real_images import PublishedImages, RealImages, RealSet
 from ..long_evaluation import Progress, silent
@@ -29,7 +32,7 @@ NETWORKS = {"tiny": (64, 4, 4), "mini": (128, 4, 4), **SIZES}
 """By name: hidden width, blocks and heads. The first two are for small images and CPUs."""
 EVALUATION_BATCH = 256
 DATA = (*SIDES, "latents")
-UNUSED_BY_LATENTS = ("train_images", "validation_images")
+UNUSED_BY_LATENTS = ("train_images", "validation_images", "side", "official")
 UNUSED_BY_PIXELS = ("folder", "decoder")
 
 
@@ -42,7 +45,8 @@ class DiffusionTask(Generative):
         data: ``"digits"``, ``"cifar10"``, or ``"latents"`` for those of a folder.
         folder: of latents, as ``examples/make_latents.py`` writes it.
         decoder: the folder of the encoder that made them, to decode drawn latents by.
-        side: the side of images; those of the data are resized. Latents have their own.
+        side: the side of images; those of the data are resized. Latents have their own. Write 16
+            or more for CIFAR.
         flip: mirror half of the images in training.
         train_images: how many images are trained on; 0 for all that are not held back.
         validation_images: how many training images are held back for choosing; digits have
@@ -135,8 +139,7 @@ class DiffusionTask(Generative):
             if data == "latents" and not options[name]:
                 raise SpecError(f'{name}: data = "latents" needs it')
         unused = UNUSED_BY_LATENTS if data == "latents" else UNUSED_BY_PIXELS
-        for name in filter(options.get, unused):
-            raise SpecError(f'{name} = {options[name]!r}: has no effect with data = "{data}"')
+        _refuse_unused(options, unused, f'data = "{data}"')
         if options["reference"] and options["extractor"] not in INCEPTIONS:
             raise SpecError(
                 f"reference: its statistics are of the published Inception, so extractor must be "
@@ -151,6 +154,7 @@ class DiffusionTask(Generative):
             check_pixels(data, options["train_images"], options["validation_images"])
             if options["side"] < 1:
                 raise SpecError(f"side = {options['side']}: must be at least 1")
+            check_images(data, options["side"], options["extractor"])
             patch, hidden, _, heads = _sizes(options["network"])
             check_fit(options["side"], patch, hidden, heads)
         if not 0 <= options["guidance"] < math.inf:
@@ -167,21 +171,27 @@ class DiffusionTask(Generative):
         process = cls.new_process()
         sampler = options["sampler"] or SAMPLERS[type(process)][0]
         check_sampler(process, sampler, options["sampling_steps"])
+        if sampler == "dopri5":
+            _refuse_unused(options, ("sampling_steps",), f'sampler = "{sampler}"')
 
     @classmethod
     def provide(cls, **options: Any) -> None:
-        """Check that all data are there, without making the network."""
-        super().provide(**options)
+        """Check that all data are there, without making the network.
+
+        Raises:
+            DataError: names all that is missing at once.
+        """
+        needed: list[Callable[[], object]] = [partial(super().provide, **options)]
         if options["reference"]:
-            PublishedImages(options["reference"])
+            needed.append(partial(PublishedImages, options["reference"]))
         if options["data"] == "latents":
-            examples = LatentExamples(Latents(options["folder"]), options["flip"])
-            patch, hidden, _, heads = _sizes(options["network"])
-            check_fit(examples.shape[-1], patch, hidden, heads)
-            Decoder(options["decoder"])
+            names: tuple[str, ...] = ("folder", "flip", "network")
+            needed.append(partial(_check_latents, **{name: options[name] for name in names}))
+            needed.append(partial(Decoder, options["decoder"]))
         else:
             names = ("data", "train_images", "validation_images", "official")
-            read_pixels(**{name: options[name] for name in names})
+            needed.append(partial(read_pixels, **{name: options[name] for name in names}))
+        _try_all(needed)
 
     def to(self, device: torch.device) -> None:
         """Move model, decoder and images to the device."""
@@ -245,6 +255,34 @@ class DiffusionTask(Generative):
     def count_examples(self) -> dict[str, int]:
         """Return the number of examples of each split."""
         return self.examples.count()
+
+
+def _refuse_unused(options: Mapping[str, Any], unused: Iterable[str], why: str) -> None:
+    """Refuse options that are not what they are by default, since they have no effect."""
+    defaults = inspect.signature(DiffusionTask.__init__).parameters
+    for name in unused:
+        if options[name] != defaults[name].default:
+            raise SpecError(f"{name} = {options[name]!r}: has no effect with {why}")
+
+
+def _check_latents(folder: str, flip: bool, network: str) -> None:
+    examples = LatentExamples(Latents(folder), flip)
+    patch, hidden, _, heads = _sizes(network)
+    check_fit(examples.shape[-1], patch, hidden, heads)
+
+
+def _try_all(needed: Iterable[Callable[[], object]]) -> None:
+    """Call all functions, and raise what they raise as one error."""
+    errors: list[Exception] = []
+    for function in needed:
+        try:
+            function()
+        except (SpecError, StoreError) as error:
+            errors.append(error)
+    if len(errors) == 1:
+        raise errors[0]
+    if errors:
+        raise DataError("\n".join(map(str, errors)))
 
 
 def _sizes(network: str) -> tuple[int, int, int, int]:

@@ -18,6 +18,7 @@ from ...fidelity.network_extractor import NetworkExtractor
 from ..assets import PublishedFiles, data_folder
 from ..cifar.networks import with_published_weights
 from ..digits.data import digits
+from .pixels import SIDES
 
 IDELBAYEV = (
     "They are those of akamaster/pytorch_resnet_cifar10, one array for each tensor in the order of "
@@ -63,6 +64,29 @@ def check_extractor(name: str) -> None:
     if name not in EXTRACTORS:
         hint = suggestion(name, EXTRACTORS)
         raise SpecError(f"extractor = {name!r}: must be one of {', '.join(EXTRACTORS)}{hint}")
+
+
+def check_images(data: str, side: int, extractor: str) -> None:
+    """Refuse images that an extractor knows nothing of, or in which little is left to be seen.
+
+    Args:
+        data: one of ``SIDES``.
+        side: that the images are given.
+        extractor: the name of the network whose features are compared.
+
+    Raises:
+        SpecError: names the option and what to write.
+    """
+    if extractor == DIGITS and data != "digits":
+        raise SpecError(
+            f'extractor = "{extractor}": knows digits alone; with data = "{data}" write '
+            f'extractor = "resnet20", or another of {", ".join(PUBLISHED)}'
+        )
+    if 0 < 2 * side < SIDES[data]:
+        raise SpecError(
+            f'side = {side}: images of data = "{data}" have {SIDES[data]}; write '
+            f"side = {SIDES[data]}, or at least half of that"
+        )
 
 
 def find_extractor(name: str) -> Extractor:

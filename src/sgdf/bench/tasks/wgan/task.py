@@ -12,8 +12,9 @@ from torch.optim import Optimizer
 
 from ...errors import SpecError, suggestion
 from ..base import Update
-from ..data_record import digest_rows
+from ..data_record import count_shared_rows, digest_rows
 from ..generative import Generative
+from ..images.extractors import check_images
 from ..images.pixels import check_pixels, read_pixels
 from ..images.real_images import RealImages
 from ..long_evaluation import Progress, silent
@@ -48,7 +49,8 @@ class WGANGP(Generative):
         train_images: how many images are trained on; 0 for all that are not held back.
         validation_images: how many of the training images of CIFAR are held back for choosing.
         compared_with: the images that stand for test data where drawn images are compared with
-            real ones: ``"train"`` as in the published programs, or ``"test"``.
+            real ones: ``"train"`` as in the published programs, or ``"test"``. Of the former the
+            report says that they were trained on.
         stretch: stretch each image to its own smallest and largest value before it is compared, as
             the published programs do without telling. Here drawn images are rounded to bytes
             before that, too.
@@ -107,6 +109,7 @@ class WGANGP(Generative):
         """Refuse sizes, weights and numbers of images that cannot be."""
         super().check(**options)
         check_pixels(options["data"], options["train_images"], options["validation_images"])
+        check_images(options["data"], options["side"], options["extractor"])
         if not is_side(options["side"]):
             raise SpecError(
                 f"side = {options['side']}: must be a power of two from {2 * SMALLEST} on"
@@ -197,8 +200,14 @@ class WGANGP(Generative):
         return {"train": len(self.images), **held_out}
 
     def describe_data(self) -> dict[str, str]:
-        """Return also a digest of the images that are trained on."""
-        return {"data of train": digest_rows(self.images), **super().describe_data()}
+        """Return also a digest of the images that are trained on, and how many test images are."""
+        facts = {"data of train": digest_rows(self.images), **super().describe_data()}
+        test = self.real.images["test"]
+        is_train = self.compared_with == "train"
+        shared = len(test) if is_train else count_shared_rows((self.images,), (test,))
+        if shared is not None:
+            facts["test rows in train"] = f"{shared:,} of {len(test):,}"
+        return facts
 
     def state(self) -> dict[str, Any]:
         """Return the number of the next batch, by which the networks take turns."""
