@@ -8,6 +8,7 @@ from torch import nn
 
 from bench_tasks import equal, trained
 from sgdf.bench.errors import SpecError
+from sgdf.bench.tasks import data_record
 from sgdf.bench.tasks.digits.data import digits
 from sgdf.bench.tasks.wgan.penalty import gradient_penalty
 from sgdf.bench.tasks.wgan.task import WGANGP
@@ -343,6 +344,14 @@ def test_it_is_recorded_how_many_test_images_were_trained_on(compared_with):
     count = len(task.real.images["test"])
     found = task.describe_data()["test rows in train"]
     assert (found == f"{count:,} of {count:,}") == (compared_with == "train")
+
+
+def test_training_images_need_not_be_counted_where_they_stand_for_test_data(monkeypatch):
+    """As those of CIFAR, which are too many to be counted."""
+    monkeypatch.setattr(data_record, "COMPARED_ROWS", 100)
+    found = WGANGP(**{**TINY, "compared_with": "train"}).describe_data()["test rows in train"]
+    assert found == "1,100 of 1,100"
+    assert "test rows in train" not in WGANGP(**TINY).describe_data()
 
 
 # Options
