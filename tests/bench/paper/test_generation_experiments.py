@@ -4,10 +4,11 @@ import itertools
 
 import pytest
 
+from sgdf.bench.errors import SpecError
 from sgdf.bench.paper.published import published
 from sgdf.bench.paper.settings import published_settings
 from sgdf.bench.report.paper import deviations
-from sgdf.bench.spec.read import load
+from sgdf.bench.spec.read import load, read
 
 NINE = {
     *("sgdf", "sgd", "adam", "adamw", "radam"),
@@ -98,3 +99,22 @@ def test_the_small_photographs_have_three_rates_and_three_seeds():
     found = {(run.optimizer.name, run.optimizer.options["lr"], run.seed) for run in runs}
     assert len(found) == len(runs) == 27
     assert {run.optimizer.name for run in runs} == {"adam", "muon", "filter-muon"}
+
+
+@pytest.mark.parametrize(
+    ("task", "splits"),
+    [
+        ({"name": "wgan-gp"}, "only test"),
+        ({"name": "wgan-gp", "validation_images": 100}, ""),
+        ({"name": "dit", "data": "cifar10", "side": 32, "extractor": "resnet20"}, "only test"),
+        ({"name": "sit"}, ""),
+    ],
+)
+def test_choosing_on_validation_images_needs_some_which_is_known_without_data(task, splits):
+    document = {"task": task, "optimizer": {"name": "adam", "lr": 0.001}}
+    if splits:
+        with pytest.raises(SpecError, match=f"the task has {splits}"):
+            read(document)
+        assert read({**document, "protocol": "last"}).runs
+    else:
+        assert read(document).runs

@@ -17,7 +17,7 @@ from ...errors import DataError, SpecError, StoreError, suggestion
 from ..base import Batches
 from ..generative import Generative
 from ..images.extractors import INCEPTIONS, check_images
-from ..images.pixels import SIDES, check_pixels, read_pixels
+from ..images.pixels import SIDES, check_pixels, read_pixels, splits_of_pixels
 from ..images.real_images import PublishedImages, RealImages, RealSet
 from ..long_evaluation import Progress, silent
 from .ddpm import Diffusion
@@ -173,6 +173,13 @@ class DiffusionTask(Generative):
         check_sampler(process, sampler, options["sampling_steps"])
         if sampler == "dopri5":
             _refuse_unused(options, ("sampling_steps",), f'sampler = "{sampler}"')
+
+    @classmethod
+    def splits_with(cls, **options: Any) -> tuple[str, ...]:
+        """Return the splits that there are images of; statistics of a file are those of one set."""
+        if options["data"] == "latents" or options["reference"]:
+            return PublishedImages.splits
+        return splits_of_pixels(options["data"], options["validation_images"])
 
     @classmethod
     def provide(cls, **options: Any) -> None:

@@ -61,6 +61,11 @@ def check_pixels(data: str, train_images: int, validation_images: int) -> None:
         raise SpecError("validation_images = 1: must be 0, or at least 2 to be compared with")
 
 
+def splits_of_pixels(data: str, validation_images: int) -> tuple[str, ...]:
+    """Return the splits that ``read_pixels`` has beside the training images."""
+    return ("validation", "test") if data == "digits" or validation_images else ("test",)
+
+
 def read_pixels(
     data: str, train_images: int = 0, validation_images: int = 0, official: bool = True
 ) -> Pixels:

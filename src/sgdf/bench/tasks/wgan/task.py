@@ -15,7 +15,7 @@ from ..base import Update
 from ..data_record import count_shared_rows, digest_rows
 from ..generative import Generative
 from ..images.extractors import check_images
-from ..images.pixels import check_pixels, read_pixels
+from ..images.pixels import check_pixels, read_pixels, splits_of_pixels
 from ..images.real_images import RealImages
 from ..long_evaluation import Progress, silent
 from .batches import ResizedBatches
@@ -124,6 +124,11 @@ class WGANGP(Generative):
                 f"compared_with = {options['compared_with']!r}: must be one of "
                 f"{', '.join(COMPARED)}{suggestion(options['compared_with'], COMPARED)}"
             )
+
+    @classmethod
+    def splits_with(cls, **options: Any) -> tuple[str, ...]:
+        """Return the splits that there are images of."""
+        return splits_of_pixels(options["data"], options["validation_images"])
 
     @classmethod
     def provide(cls, **options: Any) -> None:
