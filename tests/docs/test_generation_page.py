@@ -14,8 +14,10 @@ from sgdf.bench.spec.read import load, load_document
 RECORDS = ROOT / "records" / "generation"
 PAGE = (ROOT / "docs/results/generation.md").read_text()
 WORDS = " ".join(PAGE.replace("−", "-").split())
-SEARCHED = ["dit-digits", "sit-digits"]
+SEARCHED = ["dit-digits", "sit-digits", "wgan-small"]
 EXPERIMENTS = [*SEARCHED]
+BEFORE = {"dit-digits": ("22", "44"), "sit-digits": ("22", "44"), "wgan-small": ("8", "16")}
+"""The epochs before the last one of which a table has the distance."""
 DISTANCE = "frechet_distance"
 
 
@@ -115,9 +117,7 @@ def test_records_are_of_the_bundled_experiments(name):
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_the_tables_are_those_of_the_records(name):
     for optimizer, setting in best_of(name).items():
-        ends = list(course(setting).values())
-        picked = (ends[len(ends) // 3 - 1], ends[2 * len(ends) // 3 - 1])
-        cells = " | ".join(f"{value:.1f}" for value in picked)
+        cells = " | ".join(f"{course(setting)[epoch]:.1f}" for epoch in BEFORE[name])
         more = " | ".join(f"{mean(setting, metric=m):.2f}" for m in ("precision", "recall"))
         lr = setting["optimizer"]["lr"]
         assert f"| `{optimizer}` | {lr:g} | {cells} | {shown(setting)} | {more} |" in PAGE
@@ -159,3 +159,26 @@ def test_what_is_said_of_the_sit_on_digits_holds():
     assert significant_pairs("sit-digits") == set()
     assert f"it is {share_above(best['signum'], best['sign-sgdf'])} above it" in WORDS
     assert all(mean(setting) < 8.63 + 2.5 for setting in best.values())
+
+
+def test_what_is_said_of_the_gan_holds():
+    best = best_of("wgan-small")
+    assert significant_pairs("wgan-small") == set()
+    order = sorted(best, key=lambda name: mean(best[name]))
+    assert order[0] == "rmsprop"
+    below = share_above(best["rmsprop"], best["adam"]).removeprefix("-")
+    assert f"{below} below Adam; the other four" in WORDS
+    others = [mean(best[name]) for name in order[1:]]
+    assert max(others) < 1.04 * min(others)
+    assert share_above(best["sgdf"], best["adam"]) == "-3 %"
+    spread = {name: statistics.stdev(values(best[name]).values()) for name in best}
+    assert spread["sgdf"] <= spread["adam"]
+    ends = [v for setting in settings_of("wgan-small").values() for v in values(setting).values()]
+    assert f"ends at {max(ends):.1f}" in WORDS
+    median = statistics.median(values(best["adam"]).values())
+    assert max(ends) < 2 * median
+    rates = {name: setting["optimizer"]["lr"] for name, setting in best.items()}
+    assert (rates["sgd"], rates["rmsprop"]) == (0.001, 0.00632)
+    search = json.loads((RECORDS / "wgan-small-search.json").read_text())["optimizers"]["sgd"]
+    outcome = {trial["options"]["lr"]: trial["outcome"] for trial in search["trials"]}
+    assert outcome[0.01] == "diverged"
