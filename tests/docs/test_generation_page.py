@@ -15,8 +15,13 @@ RECORDS = ROOT / "records" / "generation"
 PAGE = (ROOT / "docs/results/generation.md").read_text()
 WORDS = " ".join(PAGE.replace("−", "-").split())
 SEARCHED = ["dit-digits", "sit-digits", "wgan-small"]
-EXPERIMENTS = [*SEARCHED]
-BEFORE = {"dit-digits": ("22", "44"), "sit-digits": ("22", "44"), "wgan-small": ("8", "16")}
+EXPERIMENTS = [*SEARCHED, "dit-cifar"]
+BEFORE = {
+    "dit-digits": ("22", "44"),
+    "sit-digits": ("22", "44"),
+    "wgan-small": ("8", "16"),
+    "dit-cifar": ("2",),
+}
 """The epochs before the last one of which a table has the distance."""
 DISTANCE = "frechet_distance"
 
@@ -182,3 +187,14 @@ def test_what_is_said_of_the_gan_holds():
     search = json.loads((RECORDS / "wgan-small-search.json").read_text())["optimizers"]["sgd"]
     outcome = {trial["options"]["lr"]: trial["outcome"] for trial in search["trials"]}
     assert outcome[0.01] == "diverged"
+
+
+def test_what_is_said_of_the_photographs_holds():
+    best = best_of("dit-cifar")
+    assert significant_pairs("dit-cifar") == set()
+    assert share_above(best["filter-muon"], best["adam"]) == "0 %"
+    for name in ("adam", "filter-muon"):
+        assert share_above(best["muon"], best[name]) == "-6 %"
+    assert f"by {interval(above(best['adam'], best['muon']))} from Adam" in WORDS
+    rates = {name: setting["optimizer"]["lr"] for name, setting in best.items()}
+    assert rates == {"adam": 0.00316, "muon": 0.01, "filter-muon": 0.01}
