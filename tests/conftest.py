@@ -1,7 +1,9 @@
 """Options and settings of the whole suite."""
 
+import importlib.util
 import shutil
 import signal
+from pathlib import Path
 
 import hypothesis
 import pytest
@@ -13,6 +15,21 @@ hypothesis.settings.load_profile("fixed")
 
 # Fixtures, not modules with examples: several have this name, which --doctest-modules refuses.
 collect_ignore_glob = ["*conftest.py"]
+
+
+class WithoutTorchvision(pytest.Dir):
+    """A folder of tests that all need torchvision, where it is not installed."""
+
+    def collect(self):
+        """Skip the folder before a file in it is imported."""
+        pytest.skip("torchvision is not installed here; make test-vision installs it")
+
+
+def pytest_collect_directory(path, parent):
+    """Leave tests/vision out without torchvision; its files may then import it at their top."""
+    if path == Path(__file__).parent / "vision" and not importlib.util.find_spec("torchvision"):
+        return WithoutTorchvision.from_parent(parent, path=path)
+    return None
 
 
 @pytest.fixture(autouse=True)

@@ -15,7 +15,7 @@ SOURCE = ROOT / "src"
 
 FLOORS = [
     # From the ground up; rooms on one floor do not know each other.
-    {"sgdf.filter", "sgdf.present"},
+    {"sgdf.filter", "sgdf.present", "sgdf.torchvision_fallback"},
     {"sgdf.directions"},
     {"sgdf.optim"},
     {"sgdf.theory"},
