@@ -178,6 +178,21 @@ def test_batches_can_be_skipped():
         assert equal(list(make().skip(1).skip(1)), whole[2:])
 
 
+def test_batches_can_be_dealt_out_to_processes():
+    """Each has every so many of what the whole would have given, and can still skip some."""
+    data = torch.arange(20.0).view(10, 2), torch.arange(10)
+    images = torch.randint(256, (10, 3, 8, 8), dtype=torch.uint8), torch.arange(10)
+    for make in (
+        lambda: ShuffledPairs(data, 3, torch.Generator().manual_seed(3)),
+        lambda: AugmentedPairs(*images, 3, torch.Generator().manual_seed(3)),
+    ):
+        whole = list(make())
+        for rank in (0, 1, 2):
+            assert equal(list(make().dealt(rank, 3)), whole[rank::3])
+        assert equal(list(make().skip(1).dealt(1, 2)), whole[2::2])
+        assert equal(list(make().dealt(0, 2).skip(1)), whole[2::2])
+
+
 class Counted(ShuffledPairs):
     """Counts the batches that were loaded."""
 

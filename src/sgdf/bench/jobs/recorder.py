@@ -140,8 +140,8 @@ class Recorder:
         """Be the context of an evaluation, which a stop interrupts if it is long.
 
         A checkpoint is saved first if there is something to lose, so the evaluation is all that
-        the run has to do again, and of that only what the task did not keep. Of several processes
-        only the first evaluates; the others wait for it, so it is not interrupted.
+        the run has to do again, and of that only what the task did not keep. Several processes wait
+        for each other, for the first one or for the shares of all, so it is not interrupted.
         """
         alone = trainer.ranks.count == 1
         if alone and self.stop.is_set():

@@ -26,6 +26,9 @@ class Batches(Protocol):
     They may also have ``skip(count)``, which returns the batches without the first ``count`` of
     them. A resumed run then does not load again what it has used. Only batches that do not depend
     on those before them can be skipped.
+
+    With ``dealt(rank, count)``, which returns every ``count``-th of them from number ``rank`` on,
+    each of several processes loads only its own.
     """
 
     def __len__(self) -> int: ...
@@ -179,6 +182,8 @@ class Task(ABC):
     def begin_evaluation(self, costly: bool) -> None:  # noqa: B027  # most have nothing to share
         """Prepare what the evaluations of all splits share; called before the first of them.
 
+        Called in every process that evaluates.
+
         Args:
             costly: whether ``evaluate_costly`` follows.
         """
@@ -191,10 +196,20 @@ class Task(ABC):
         are the same each time.
         """
 
+    def evaluate_share(self, split: str, rank: int, count: int) -> tuple[dict[str, float], int]:
+        """Return metrics on one of ``count`` equal shares of a split, and its number of examples.
+
+        A task may have this if all its metrics are means over examples. Several processes then
+        evaluate one share each, instead of all but the first waiting, and the metrics are the means
+        over all examples. One process calls ``evaluate``, which should come to the same.
+        """
+        raise NotImplementedError(f"{type(self).__name__} is evaluated by one process")
+
     def evaluate_costly(self, split: str) -> dict[str, float]:
         """Return more metrics, too costly for every evaluation.
 
-        Called at the last epoch, and every ``train.costly_every`` epochs if that is set.
+        Called at the last epoch, and every ``train.costly_every`` epochs if that is set. Of several
+        processes only the first calls it, also where all of them evaluate a share.
         """
         return {}
 

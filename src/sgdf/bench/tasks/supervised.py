@@ -30,8 +30,15 @@ class ShuffledBatches:
 
     def skip(self, count: int) -> Self:
         """Return them without the first ``count``."""
+        return self._only(self.chunks[count:])
+
+    def dealt(self, rank: int, count: int) -> Self:
+        """Return those of one of several processes, which take turns."""
+        return self._only(self.chunks[rank::count])
+
+    def _only(self, chunks: Sequence[Any]) -> Self:
         rest = copy.copy(self)
-        rest.chunks = self.chunks[count:]
+        rest.chunks = chunks
         return rest
 
 

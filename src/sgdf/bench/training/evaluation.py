@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TypeVar
 
 import torch
 from torch import nn
@@ -16,7 +17,10 @@ from ..tasks.long_evaluation import LongEvaluation
 from ..tasks.metric import Metric
 from .meter import as_numbers
 from .randomness import seeded
+from .ranks import Ranks, has_several_networks
 from .update import precision
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -31,6 +35,7 @@ class Evaluator:
         settings: those of the training.
         device: where the model is.
         seed: of the random numbers that evaluations draw: the same in each.
+        ranks: the processes that evaluate together; without it, this one does all.
     """
 
     task: Task
@@ -40,6 +45,7 @@ class Evaluator:
     settings: Training
     device: torch.device
     seed: int
+    ranks: Ranks | None = None
 
     def metrics(
         self, costly: bool, first: bool, evaluation: LongEvaluation
@@ -58,12 +64,14 @@ class Evaluator:
             ValueError: if the metric that decides is not among them.
         """
         found: dict[str, Figures] = {}
+        if self.ranks:
+            self.ranks.share_buffers(self.model)
         with self._evaluating(), _offered(self.task, evaluation):
-            self.task.begin_evaluation(costly)
+            self._together(lambda: self.task.begin_evaluation(costly))
             for split in self.splits:
-                found[split] = as_numbers(self.task.evaluate(split))
+                found[split] = self._evaluate(split)
                 if costly:
-                    found[split] |= as_numbers(self.task.evaluate_costly(split))
+                    found[split] |= self._evaluate_costly(split)
                 missing = self.metric.name not in found[split]
                 if missing and costly:
                     raise ValueError(
@@ -73,6 +81,30 @@ class Evaluator:
                 if missing and first:
                     return None
         return found
+
+    def _together(self, work: Callable[[], T]) -> T:
+        return self.ranks.together(work) if self.ranks else work()
+
+    def _evaluate(self, split: str) -> Figures:
+        """Return the task's metrics on a split, of which this process may evaluate a share."""
+        ranks = self.ranks
+        if not ranks:
+            return as_numbers(self.task.evaluate(split))
+
+        def share() -> tuple[Figures, int]:
+            means, examples = self.task.evaluate_share(split, ranks.rank, ranks.count)
+            return as_numbers(means), examples
+
+        return ranks.shared_means(*ranks.together(share))
+
+    def _evaluate_costly(self, split: str) -> Figures:
+        """Return the task's costly metrics; of several processes the first computes them alone."""
+        is_first = not self.ranks or self.ranks.rank == 0
+        found = self._together(
+            lambda: as_numbers(self.task.evaluate_costly(split)) if is_first else {}
+        )
+        shared: Figures = self.ranks.broadcast(found) if self.ranks else found
+        return shared
 
     @contextmanager
     def _evaluating(self) -> Iterator[None]:
@@ -88,6 +120,15 @@ class Evaluator:
             for module, training in modes:
                 module.training = training
             self.task.model = before
+
+
+def can_be_shared(task: Task, ranks: Ranks) -> bool:
+    """Return whether several processes evaluate a task together, a share each.
+
+    Of several networks each process has its own buffers, and those of the first are evaluated.
+    """
+    has_shares = type(task).evaluate_share is not Task.evaluate_share
+    return ranks.count > 1 and has_shares and not has_several_networks(task.model)
 
 
 @contextmanager

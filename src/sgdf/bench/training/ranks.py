@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from ..errors import StoreError, first_line
+
+T = TypeVar("T")
 LONGEST_WAIT = timedelta(days=7)
 """How long the others wait while rank 0 evaluates, which may take hours. They need not wait for a
 process that has died: torchrun ends them."""
@@ -72,6 +75,28 @@ class Ranks:
         dist.all_gather_object(values, value)
         return values
 
+    def together(self, work: Callable[[], T]) -> T:
+        """Return what ``work`` returns in this process, once it has ended in all of them.
+
+        So a process in which it failed does not let the others wait for it where they communicate
+        next, and the first one, which writes the records, knows why.
+
+        Raises:
+            StoreError: if it failed with one in another process.
+            RuntimeError: if it failed otherwise in another process.
+        """
+        try:
+            result = work()
+        except Exception as error:
+            self.gather((isinstance(error, StoreError), first_line(error)))
+            raise
+        for rank, failure in enumerate(self.gather(None)):
+            if failure:
+                is_of_store, line = failure
+                kind = StoreError if is_of_store else RuntimeError
+                raise kind(f"in process {rank}: {line}")
+        return result
+
     def has_lost_one(self, error: BaseException) -> bool:
         """Return whether an error says that another of the processes has died."""
         lost = isinstance(error, dist.DistError) or "gloo" in str(error)  # gloo has no class for it
@@ -85,6 +110,19 @@ class Ranks:
         dist.all_reduce(sums)
         means: list[float] = (sums / self.count).tolist()
         return means
+
+    def shared_means(self, means: dict[str, float], examples: int) -> dict[str, float]:
+        """Return the means over the examples of all processes, given those of this one."""
+        values = [*(mean * examples for mean in means.values()), float(examples)]
+        sums = torch.tensor(values, dtype=torch.float64)
+        dist.all_reduce(sums)
+        *totals, count = sums.tolist()
+        return {name: total / count for name, total in zip(means, totals, strict=True)}
+
+    def share_buffers(self, model: nn.Module) -> None:
+        """Give every process the buffers that rank 0 has, such as BatchNorm's statistics."""
+        for buffer in model.buffers():
+            dist.broadcast(buffer.detach(), src=0)
 
     def parallel(self, model: nn.Module) -> nn.Module:
         """Return the model as the processes train it together.

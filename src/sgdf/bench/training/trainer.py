@@ -25,7 +25,7 @@ from ..tasks import Task, find_task
 from ..tasks.base import metric_of, refuse_to_split, splits_of
 from ..tasks.long_evaluation import LongEvaluation
 from .averaging import average_of
-from .evaluation import Evaluator
+from .evaluation import Evaluator, can_be_shared
 from .meter import Meter
 from .nonfinite import first_nonfinite
 from .probe import Moment, Probe, Probes
@@ -226,7 +226,10 @@ class Trainer:
         skipped = used if hasattr(order, "skip") else 0
         if skipped:
             order = order.skip(skipped * count)
-        mine = itertools.islice(iter(order), rank, None, count)
+        if count > 1 and hasattr(order, "dealt"):
+            mine = iter(order.dealt(rank, count))
+        else:
+            mine = itertools.islice(iter(order), rank, None, count)
         batches = itertools.islice(mine, wanted * self.settings.accumulate - skipped)
         if resumed and self.epoch_step:
             for _ in itertools.islice(batches, used - skipped):
@@ -316,7 +319,8 @@ class Trainer:
         if not costly and epoch % settings.evaluate_every:
             return {}
         with around_evaluation(self, costly) as evaluation:
-            self.evaluation = evaluation or LongEvaluation()
+            # The others record nothing, also where they evaluate shares of the data.
+            self.evaluation = (evaluation if self.ranks.rank == 0 else None) or LongEvaluation()
             figures = self.evaluate(costly)
         self.evaluation = LongEvaluation()
         return figures
@@ -338,7 +342,8 @@ class Trainer:
                 that decides is costly, so that a wrong name is noticed.
         """
         start, metrics = time.perf_counter(), None
-        if self.ranks.rank == 0:
+        together = can_be_shared(self.task, self.ranks)
+        if together or self.ranks.rank == 0:
             evaluator = Evaluator(
                 task=self.task,
                 model=self.evaluated,
@@ -347,6 +352,7 @@ class Trainer:
                 settings=self.settings,
                 device=self.device,
                 seed=derived_seed(self.run.seed, EVALUATION),
+                ranks=self.ranks if together else None,
             )
             first = decides and not any("test" in row for row in self.rows)
             metrics = evaluator.metrics(costly, first, self.evaluation)

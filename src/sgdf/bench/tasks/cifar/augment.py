@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator
 
 import torch
 from torch import Tensor
+
+from ..supervised import ShuffledBatches
 
 PADDING = 4
 
@@ -27,7 +28,7 @@ def crop(images: Tensor, down: Tensor, right: Tensor, flipped: Tensor) -> Tensor
     return torch.where(flipped[:, None, None, None], pieces.flip(3), pieces)
 
 
-class AugmentedPairs:
+class AugmentedPairs(ShuffledBatches):
     """The batches of one epoch over images in memory, each cropped and perhaps flipped.
 
     All that is random is drawn at once from the epoch's generator. So a batch does not depend
@@ -54,15 +55,6 @@ class AugmentedPairs:
         chunks = (torch.split(numbers.to(images.device), batch_size) for numbers in drawn)
         self.chunks = list(zip(*chunks, strict=True))
 
-    def __len__(self) -> int:
-        return len(self.chunks)
-
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
         for chosen, down, right, flipped in self.chunks:
             yield crop(self.images[chosen], down, right, flipped), self.targets[chosen]
-
-    def skip(self, count: int) -> AugmentedPairs:
-        """Return them without the first ``count``."""
-        rest = copy.copy(self)
-        rest.chunks = self.chunks[count:]
-        return rest
