@@ -1,1 +1,1 @@
-"""ImageNet: the networks of the paper at full size."""
+"""ImageNet: data, networks and the task."""

@@ -5,6 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+IMAGENET = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+"""Mean and deviation of ImageNet's channels, as most public programs that train on it have them."""
+
 
 class Normalised(nn.Module):
     """Turns bytes into (x / 255 - mean) / deviation, by channel.
