@@ -1,0 +1,1 @@
+"""Vision transformers that were trained before, tuned to another data set."""
