@@ -32,7 +32,7 @@ RESULTS = {
     *("fig:main_hessian_spectrum", "fig:hessian_spectrum", "fig:lstm"),
 }
 LARGER_IS_BETTER = {
-    **dict.fromkeys(("accuracy", "top5_accuracy", "map"), True),
+    **dict.fromkeys(("accuracy", "top5_accuracy", "ap50"), True),
     **dict.fromkeys(("inception_score", "precision", "recall"), True),
     **dict.fromkeys(("fid", "sfid", "hours", "operations"), False),
     **dict.fromkeys(("hessian_trace", "hessian_max_eigenvalue", "perplexity"), False),

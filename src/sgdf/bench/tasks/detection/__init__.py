@@ -1,0 +1,1 @@
+"""Detection: boxes around things in photographs, found by a Faster R-CNN."""
