@@ -43,7 +43,7 @@ def message_of(*arguments):
         (["run", "mine.toml", "--set", "task=digits-cnn"], "with its name as task.name"),
         (["tasks", "digit"], "digit: no such task; allowed: digits-mlp"),
         (["optimizers", "torch.optim:Nope"], "cannot import this optimizer"),
-        (["experiments", "digitz"], "digitz: no such experiment; allowed: characters"),
+        (["experiments", "digitz"], "digitz: no such experiment; allowed: bccd, characters"),
         (["report", "nowhere"], "nowhere: no such folder; sgdf run keeps its runs in results/NAME"),
         (["tune", "mine.toml", "--set", "=3"], "'=3' is not KEY=VALUE"),
         (["run", "mine.toml", "--set", "seed=[0, 1, 0]"], "seed = [0, 1, 0]: has 0 twice"),

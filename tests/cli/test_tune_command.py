@@ -276,6 +276,7 @@ def test_bundled_searches_are_in_order(name, tmp_path):
     search = read_search(load_document(name), store=tmp_path, storage="")
     assert search.name == name
     few = {
+        "bccd-search": 5,
         "cifar-search": 10,
         "cifar10-small-search": 6,
         "cifar100-small-search": 6,
@@ -285,12 +286,14 @@ def test_bundled_searches_are_in_order(name, tmp_path):
         "ptb-search": 10,
         "ptb-small-search": 6,
         "sit-digits-search": 4,
+        "vit-search": 1,
         "wgan-small-search": 5,
     }
     assert len(search.candidates) == few.get(name, len(ALL))
     assert search.problem["about"]
-    seeds = {"cifar": 3, "gain-ablation-cifar": 3, "ptb": 3, "dit": 1, "sit": 1, "wgan": 1}
-    assert len(search.seeds) == next((seeds[s] for s in seeds if name.startswith(s)), 5)
+    three, one = ("cifar", "gain-ablation-cifar", "ptb", "vit"), ("bccd", "dit", "sit", "wgan")
+    seeds = 3 if name.startswith(three) else 1 if name.startswith(one) else 5
+    assert len(search.seeds) == seeds
 
 
 def test_a_file_with_parts_is_refused(place):

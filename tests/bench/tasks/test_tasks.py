@@ -14,11 +14,13 @@ from sgdf.bench.training.ranks import Ranks
 from sgdf.bench.training.result import result_of
 from sgdf.bench.training.trainer import Trainer
 
-FETCHED = {"cifar10", "cifar100"}  # whose data need not be there: test_cifar.py makes its own
+# Whose data need not be there: test_cifar.py and tests/bench/tasks/{imagenet,vit} make their own.
+FETCHED = {"cifar10", "cifar100", "imagenet", "vit"}
 pytestmark = pytest.mark.usefixtures("words")
 DRAWING = {"wgan-gp", "dit", "sit"}  # judged by what they draw: tests/bench/tasks/{wgan,diffusion}
+DETECTING = {"voc", "bccd"}  # which need torchvision: tests/vision
 each_task = pytest.mark.parametrize(
-    "name", [name for name in TASKS if name not in FETCHED | DRAWING]
+    "name", [name for name in TASKS if name not in FETCHED | DRAWING | DETECTING]
 )
 
 

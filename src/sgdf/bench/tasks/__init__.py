@@ -23,10 +23,14 @@ TASKS = {
     "characters": "sgdf.bench.tasks.characters.task:Characters",
     "cifar10": "sgdf.bench.tasks.cifar.task:Cifar10",
     "cifar100": "sgdf.bench.tasks.cifar.task:Cifar100",
+    "imagenet": "sgdf.bench.tasks.imagenet.task:ImageNet",
     "ptb": "sgdf.bench.tasks.ptb.task:PennTreebank",
     "wgan-gp": "sgdf.bench.tasks.wgan.task:WGANGP",
     "dit": "sgdf.bench.tasks.diffusion.task:DiT",
     "sit": "sgdf.bench.tasks.diffusion.task:SiT",
+    "voc": "sgdf.bench.tasks.detection.task:PascalVOC",
+    "bccd": "sgdf.bench.tasks.detection.task:BloodCells",
+    "vit": "sgdf.bench.tasks.vit.task:ViT",
 }
 
 # Fetched when first asked for: the names of tasks can be checked without torch.
