@@ -47,12 +47,12 @@ def take_step(network):
         {"batch_size": BATCH, "epochs": 1},
     )
     trainer = Trainer(run, Ranks())
-    before = {name: value.sum().item() for name, value in trainer.model.named_parameters()}
+    before = {name: value.norm().item() for name, value in trainer.model.named_parameters()}
     trainer.model.train()
     batches = iter(trainer._order(0))
     loss = trainer.task.step(next(batches), trainer.update)["loss"].item()
     batches.close()
-    after = {name: value.sum().item() for name, value in trainer.model.named_parameters()}
+    after = {name: value.norm().item() for name, value in trainer.model.named_parameters()}
     return {
         "loss": loss,
         "parameters": sum(value.numel() for value in trainer.model.parameters()),
