@@ -76,7 +76,7 @@ class Generative(Task):
             first: how many images of the same set were drawn before; a model of classes deals them
                 out in turn.
             noise: the generator that all random numbers are drawn from, on the CPU.
-            progress: is told how far these images are, if there is something to tell.
+            progress: receives how much of these images is done; it need not be called.
         """
 
     @classmethod

@@ -16,7 +16,7 @@ class SharedMeans:
     They go on from what an interrupted evaluation has kept.
 
     Args:
-        evaluation: is told how far it is, and keeps the sums.
+        evaluation: receives the progress, and keeps the sums.
         what: the name of this part of the evaluation.
         total: how many examples the share has.
         names: those of the means.

@@ -142,7 +142,7 @@ def _state(done: int, precision: AveragePrecision) -> dict[str, Any]:
 
 
 def _together(*found: Callable[[], Any]) -> list[Any]:
-    """Return what each function finds; all that is missing is told of in one message."""
+    """Return what each function finds; one message lists everything that is missing."""
     results, troubles = [], []
     for find in found:
         try:

@@ -80,7 +80,7 @@ class Photographs:
 
 
 def _both(place: Path, remedy: str) -> list[ClassFolders]:
-    """Return both splits; what is amiss with either of them is told at once."""
+    """Return both splits; one message lists everything that is wrong with either."""
     found, troubles = [], []
     for split in (TRAIN, TEST):
         try:

@@ -46,7 +46,7 @@ class RealFeatures:
 
         Args:
             extractor: makes features of images.
-            evaluation: is told how far it is, and keeps what there is.
+            evaluation: receives the progress, and keeps what is done.
         """
         path, is_kept = self._path(extractor), self.count >= KEPT_FROM
         if is_kept:

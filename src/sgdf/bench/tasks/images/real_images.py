@@ -44,7 +44,7 @@ class RealSet(Protocol):
         Args:
             split: the name of the split.
             extractor: makes features of images.
-            evaluation: is told how far it is.
+            evaluation: receives the progress.
             kept: of how many images the features are kept one by one, for precision and recall.
         """
 
